@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Installs what the tests need, builds, and runs all tests. Stages can be named to run only those:
+#   ./test.sh [format] [release] [package] [asan] [tsan] [fuzz] [tidy] [python]
+set -euo pipefail
+cd "$(dirname "$0")"
+
+stages=("$@")
+[ ${#stages[@]} -gt 0 ] || stages=(format release package python asan tsan fuzz tidy)
+jobs=$(nproc)
+launcher=()
+command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+
+say() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
+
+build() {  # build PRESET [configure options]
+  cmake --preset "$1" "${launcher[@]}" "${@:2}" >"build/$1-configure.log" || { cat "build/$1-configure.log"; return 1; }
+  cmake --build --preset "$1" -- -j"$jobs"
+}
+
+sources() { git ls-files '*.cpp' '*.hpp' '*.cuh' '*.cu'; }
+
+format() { sources | xargs clang-format-14 --dry-run -Werror; }
+
+release() { build release && ctest --preset release -j"$jobs" --timeout 900; }
+
+package() { ctest --preset release -L package --no-tests=error; }
+
+sanitized() {  # sanitized PRESET: the CPU tests under a sanitizer; TSan runs what has threads
+  build "$1"
+  local selection=()
+  [ "$1" = tsan ] && selection=(-L threads)
+  ctest --preset "$1" -j"$jobs" --timeout 1200 --no-tests=error "${selection[@]}"
+}
+asan() { ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 sanitized asan; }
+tsan() { TSAN_OPTIONS=halt_on_error=1 sanitized tsan; }
+
+fuzz() {
+  CC=clang-14 CXX=clang++-14 build fuzz
+  local target
+  for target in build/fuzz/fuzz/fuzz_*; do
+    [ -x "$target" ] || continue
+    local name; name=$(basename "$target"); mkdir -p "build/fuzz/$name-found"
+    "$target" -max_total_time="${GEMMULE_FUZZ_SECONDS:-20}" -rss_limit_mb=2048 -timeout=10 -verbosity=0 -print_final_stats=1 \
+      "build/fuzz/$name-found" "fuzz/corpus/${name#fuzz_}" 2>&1 | tail -n 8
+  done
+}
+
+tidy() { sources | grep -E '^(src|tools|bench)/.*\.cpp$' | xargs -P "$jobs" -n 4 clang-tidy-14 --quiet -p build/release; }
+
+python() { [ ! -f python/test.sh ] || bash python/test.sh; }
+
+bash scripts/install-deps.sh test
+mkdir -p build
+for stage in "${stages[@]}"; do
+  case "$stage" in
+    format|release|package|asan|tsan|fuzz|tidy|python) say "$stage"; "$stage" ;;
+    *) echo "unknown stage: $stage" >&2; exit 2 ;;
+  esac
+done
+say "all stages passed: ${stages[*]}"
