@@ -1,0 +1,75 @@
+// The CUDA backend. libcuda and libnvrtc are loaded when first needed; nothing here needs them at link time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/kernel.hpp"
+#include "gemmule/tensor.hpp"
+#include "operators/problem.hpp"
+
+namespace gemmule::cuda {
+
+/// A compiled problem on one device. Immutable: any number of threads and streams may execute it at once.
+class Plan;
+
+/// Chooses a kernel and gets it from the memory cache, the disk cache or the compiler. Throws Unsupported when no kernel
+/// takes the problem (the message says what is supported), RuntimeFailure when there is no driver, no such device, a
+/// device of another compute capability than 9.0 or 10.x, no compiler, or when a CUDA call fails.
+std::shared_ptr<const Plan> compile(const Problem& problem, int device_index);
+
+/// Scratch bytes execute() needs for m rows.
+std::size_t workspace_size(const Plan& plan, std::int64_t m);
+
+/// Enqueues the call on `stream` (null: the legacy default stream) of the plan's device, in its primary context. No
+/// allocation, no synchronisation, no read of device memory by the host; can be captured into a graph. The caller's
+/// current context is left as found. `workspace` is device memory, 256-byte aligned. With GEMMULE_CHECK=1 in the
+/// environment the offsets and pointer tables are copied to the host and checked first (this synchronises).
+void execute(const Plan& plan, const Operands& operands, void* workspace, std::size_t workspace_bytes,
+             Stream stream);
+
+/// Why execute() could not run the problem on this device: no driver, no such device, no kernel. Empty when it can.
+/// Compiles nothing.
+std::string refusal(const Problem& problem, int device_index);
+
+/// Enqueues a fill of device memory with 32-bit words (zeros or -inf of outputs that are accumulated into).
+void fill(int device_index, void* destination, std::uint32_t word, std::size_t words, Stream stream);
+
+/// What precompile() reports after each kernel.
+struct PrecompileStep {
+  std::string kernel;
+  std::size_t done = 0, total = 0;  ///< specializations
+  bool was_cached = false;
+  double seconds = 0;
+};
+
+/// Compiles into the disk cache, without a device, every specialization the kernels of `ops` name as common. Throws
+/// RuntimeFailure when there is no compiler or the cache cannot be written, Unsupported when no kernel runs on `arch`.
+void precompile(Arch arch, const std::vector<Op>& ops,
+                const std::function<void(const PrecompileStep&)>& report);
+/// The same for the one specialization that `problem` needs.
+void precompile(Arch arch, const Problem& problem);
+
+/// What is there, what is missing and where it was looked for. Throws nothing.
+struct DeviceReport {
+  int index = 0;
+  std::string name;  ///< as the driver has it
+  int capability_major = 0, capability_minor = 0, sm_count = 0;
+  std::uint64_t memory_bytes = 0;
+  bool supported = false;            ///< compute capability 9.0 or 10.x
+  std::vector<std::string> kernels;  ///< "name: description" of those that run on it
+};
+struct Report {
+  std::string
+      driver;  ///< "CUDA 13.0 driver, libcuda.so.1 from <path>", or what is missing and where it was looked for
+  std::string compiler;  ///< the same for NVRTC
+  std::string cache;     ///< directory, entries and bytes, or why there is none
+  std::vector<DeviceReport> devices;
+};
+Report report();
+
+}  // namespace gemmule::cuda
