@@ -116,10 +116,10 @@ GEMMULE_HD float decode_bf16(u16 code) {
 /// The code of the smallest power of two >= |x|: 0x00 up to 2^-127 (zero included), 0xFE above 2^126, 0xFF for NaN.
 GEMMULE_HD u8 encode_e8m0(float x) {
   const i32 magnitude = static_cast<i32>(bits_of(x) & magnitude_mask);
-  const u32 up = (static_cast<u32>(magnitude) + 0x7FFFFFu) >> 23;
-  const u32 code = select(magnitude <= 0x400000, 0u, up);
-  const u32 saturated = select(magnitude > 0x7F000000, 0xFEu, code);
-  return static_cast<u8>(select(magnitude > static_cast<i32>(infinity_bits), 0xFFu, saturated));
+  const i32 largest = magnitude < 0x7F000000 ? magnitude : 0x7F000000;
+  const i32 clamped = largest > 0x400000 ? largest : 0;
+  const u32 code = (static_cast<u32>(clamped) + 0x7FFFFFu) >> 23;
+  return static_cast<u8>(select(magnitude > static_cast<i32>(infinity_bits), 0xFFu, code));
 }
 /// 2^(code - 127), NaN for 0xFF. Code 0 is the float32 subnormal 2^-127.
 GEMMULE_HD float decode_e8m0(u8 code) {
