@@ -1,0 +1,73 @@
+// Global memory.
+#pragma once
+
+#include "ptx/types.hpp"
+
+namespace gemmule::ptx {
+
+/// ld.global.b32 d, [a];
+GEMMULE_DEVICE float load(const float* from) {
+  float value;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");
+  return value;
+}
+
+/// ld.global.s32 d, [a];
+GEMMULE_DEVICE i32 load(const i32* from) {
+  i32 value;
+  asm volatile("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+
+/// ld.global.u16 d, [a];
+GEMMULE_DEVICE u16 load(const u16* from) {
+  u16 value;
+  asm volatile("ld.global.u16 %0, [%1];" : "=h"(value) : "l"(from) : "memory");
+  return value;
+}
+
+/// ld.global.s64 d, [a];
+GEMMULE_DEVICE i64 load(const i64* from) {
+  i64 value;
+  asm volatile("ld.global.s64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+  return value;
+}
+
+/// ld.global.u64 d, [a];
+GEMMULE_DEVICE u64 load(const u64* from) {
+  return static_cast<u64>(load(reinterpret_cast<const i64*>(from)));
+}
+
+/// st.global.f32 [a], b;
+GEMMULE_DEVICE void store(float* to, float value) {
+  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(value) : "memory");
+}
+
+/// st.global.u32 [a], b;
+GEMMULE_DEVICE void store(u32* to, u32 value) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+
+/// st.global.u16 [a], b;
+GEMMULE_DEVICE void store(u16* to, u16 value) {
+  asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(value) : "memory");
+}
+
+/// st.global.u64 [a], b;
+GEMMULE_DEVICE void store(u64* to, u64 value) {
+  asm volatile("st.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+/// red.relaxed.gpu.global.add.f32 [a], b;
+GEMMULE_DEVICE void reduce_add(float* to, float value) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to), "f"(value) : "memory");
+}
+
+/// atom.relaxed.gpu.global.add.u32 d, [a], b;
+GEMMULE_DEVICE u32 fetch_add(u32* to, u32 value) {
+  u32 old;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(to), "r"(value) : "memory");
+  return old;
+}
+
+}  // namespace gemmule::ptx
