@@ -1,0 +1,31 @@
+// The one place that knows which backends exist.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "operators/problem.hpp"
+
+namespace gemmule::operators {
+
+/// Throws RuntimeFailure naming the device if `backend` cannot serve it here.
+void check_available(Backend backend, Device device);
+
+/// A problem made executable. Immutable: any number of threads may run it at once.
+class Executable {
+ public:
+  Executable(const Problem& problem, Backend backend, Device device);
+  std::size_t workspace_size(std::int64_t m) const;
+  void run(const Operands& operands, void* workspace, std::size_t workspace_bytes, Stream stream) const;
+
+ private:
+  Problem problem_;
+  Backend backend_;
+  Device device_;
+};
+
+/// Sets every element of a contiguous tensor on `stream`: to zero, or (float32 only) to minus infinity.
+enum class InitialValue : std::uint8_t { zero, minus_infinity };
+void initialise(const Tensor& tensor, InitialValue value, Stream stream);
+
+}  // namespace gemmule::operators

@@ -1,0 +1,275 @@
+// Presence, extents, layout and formats. Options, memory and values are in rules_memory.cpp and rules_options.cpp.
+#include "operators/rules.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace gemmule::operators {
+namespace {
+
+constexpr std::int64_t max_extent = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t max_values = std::int64_t{1}
+                                    << 56;  // of one tensor; keeps every byte count in 64 bits
+
+std::string text(const std::array<std::int64_t, Tensor::max_rank>& values, int rank) {
+  std::string out = "(";
+  for (int i = 0; i < std::min(rank, Tensor::max_rank); ++i)
+    out += (i ? ", " : "") + std::to_string(values[static_cast<std::size_t>(i)]);
+  return out + (rank == 1 ? ",)" : ")");
+}
+
+std::string shape_text(const Tensor& t) {
+  return "shape " + text(t.shape, t.rank);
+}
+
+std::string list(std::initializer_list<DType> dtypes) {
+  std::string out;
+  for (const DType t : dtypes) out += (out.empty() ? "" : ", ") + std::string(gemmule::name(t));
+  return dtypes.size() > 1 ? "one of " + out : out;
+}
+
+bool contains(std::initializer_list<DType> dtypes, DType t) {
+  return std::find(dtypes.begin(), dtypes.end(), t) != dtypes.end();
+}
+
+/// Every extent and every product of extents is small enough for 64-bit arithmetic on bytes.
+void check_size(const Arguments& args, Role role) {
+  const Tensor& t = args[role];
+  if (t.rank < 0 || t.rank > Tensor::max_rank)
+    reject(args.name(role), "rank " + std::to_string(t.rank), "at most " + std::to_string(Tensor::max_rank));
+  std::int64_t values = 1;
+  for (int i = 0; i < t.rank; ++i) {
+    const std::int64_t extent = t.shape[static_cast<std::size_t>(i)];
+    if (extent < 0 || extent > max_extent || (extent > 0 && values > max_values / extent))
+      reject(args.name(role), shape_text(t), "extents from 0 to 2^31-1 and fewer than 2^56 values");
+    values *= std::max<std::int64_t>(extent, 1);
+  }
+}
+
+void check_rank3(const Arguments& args, Role role, const char* shape) {
+  const Tensor& t = args[role];
+  if (t.rank != 3) reject(args.name(role), shape_text(t), std::string("shape ") + shape);
+}
+
+void check_b_shape(const CommonOptions& o, bool needed) {
+  if (!o.b_shape) {
+    if (needed) reject("b_shape", "None", "(N, K) with discrete weights");
+    return;
+  }
+  for (const std::int64_t extent : *o.b_shape)
+    if (extent < 0 || extent > max_extent)
+      reject("b_shape", "(" + std::to_string((*o.b_shape)[0]) + ", " + std::to_string((*o.b_shape)[1]) + ")",
+             "extents from 1 to 2^31-1");
+}
+
+/// K of A, see resolve_extents(). `k_of_b` is 0 if B does not tell.
+std::int64_t resolve_k(const Arguments& args, int vec, std::int64_t k_of_b) {
+  const Tensor& a = args[Role::a];
+  const std::int64_t visible = a.shape[1];
+  if (a.dtype == DType::float4_e2m1fn_x2) return 2 * visible;
+  if (a.dtype != DType::uint8) return visible;
+  const auto agrees = [&](std::int64_t k) {
+    if (k_of_b > 0) return k == k_of_b;
+    const std::int64_t atoms = ((k + vec - 1) / vec + 3) / 4;
+    for (const Role role : {Role::sfa, Role::sfb})
+      if (args.has(role) && (args[role].rank != 6 || args[role].shape[4] != atoms)) return false;
+    return true;
+  };
+  return !agrees(visible) && agrees(2 * visible) ? 2 * visible : visible;
+}
+
+}  // namespace
+
+void reject(const std::string& argument, const std::string& value, const std::string& rule) {
+  throw InvalidArgument(argument + ": " + value + ", expected " + rule);
+}
+
+void require(const Arguments& args, Role role, const char* why) {
+  if (!args.has(role)) reject(args.name(role), "None", why);
+}
+
+bool check_weight_mode(const Arguments& args, const CommonOptions& o) {
+  const bool dense = args.has(Role::b);
+  const bool discrete = args.form == Form::sample ? o.num_experts.has_value() : args.has(Role::b_ptrs);
+  const std::string b = args.name(Role::b);
+  const std::string other = args.form == Form::sample ? "num_experts" : "b_ptrs";
+  if (dense && discrete) reject(b + ", " + other, "both given", "one of them: dense or discrete weights");
+  if (!dense && !discrete)
+    reject(b + ", " + other, "neither given", "one of them: dense or discrete weights");
+  if (dense) {
+    if (o.b_shape) reject("b_shape", "given", "None (dense mode forbids n and b_shape)");
+    if (o.b_dtype != DType::none)
+      reject("b_dtype", gemmule::name(o.b_dtype), "None (dense mode forbids b_dtype)");
+    return false;
+  }
+  if (o.num_experts && *o.num_experts < 1) reject("num_experts", std::to_string(*o.num_experts), "1 to 1024");
+  check_b_shape(o, true);
+  if (o.b_dtype == DType::none) reject("b_dtype", "None", "the dtype of the weights with discrete weights");
+  return true;
+}
+
+bool check_all_scales_or_none(const Arguments& args) {
+  const bool row = args.has(Role::sfd_row), col = args.has(Role::sfd_col), norm = args.has(Role::norm_const);
+  if (row != col || row != norm) {
+    const auto state = [](bool given) { return std::string(given ? "given" : "None"); };
+    reject(args.name(Role::sfd_row) + ", " + args.name(Role::sfd_col) + ", " + args.name(Role::norm_const),
+           state(row) + ", " + state(col) + ", " + state(norm), "all of them or none");
+  }
+  if (row && !args.has(Role::d_col))
+    reject(args.name(Role::d_col), "None", "a tensor where output scale factors are generated");
+  return row;
+}
+
+bool check_scale_outputs(const Arguments& args, bool given) {
+  const bool wanted = generates_scales(args[Role::a].dtype, args[Role::d].dtype);
+  if (wanted && !given)
+    reject(args.name(Role::norm_const), "None", "a tensor, required for FP8 input/FP8 output");
+  if (!wanted && given)
+    reject(args.name(Role::sfd_row), "given",
+           "None: output scale factors exist only for FP8 input and 8- or 4-bit output");
+  return wanted;
+}
+
+Extents resolve_extents(const Arguments& args, const CommonOptions& o, bool discrete) {
+  for (std::size_t i = 0; i < role_count; ++i)
+    if (args.has(role_at(i))) check_size(args, role_at(i));
+  check_rank3(args, Role::a, "(M, K, 1)");
+  if (o.sf_vec_size < 1) check_sf_vec_size(args, o.sf_vec_size);
+  const Tensor& offsets = args[Role::padded_offsets];
+  if (offsets.rank != 1) reject(args.name(Role::padded_offsets), shape_text(offsets), "shape (L,)");
+
+  Extents e;
+  e.op = args.op;
+  e.vec = o.sf_vec_size;
+  e.m = args[Role::a].shape[0];
+  e.experts = offsets.shape[0];
+  for (std::size_t i = 0; i < role_count; ++i) e.dtypes[i] = args[role_at(i)].dtype;
+
+  const std::int64_t k_of_b = discrete ? (*o.b_shape)[1] : 0;
+  e.k = resolve_k(args, e.vec, k_of_b);
+  e.uint8_counts_values = args[Role::a].dtype == DType::uint8 && e.k == args[Role::a].shape[1];
+  if (discrete) {
+    e.n = (*o.b_shape)[0];
+    if (k_of_b != 0 && k_of_b != e.k)
+      reject("b_shape", "K = " + std::to_string(k_of_b),
+             std::to_string(e.k) + " as in " + args.name(Role::a));
+  } else {
+    check_rank3(args, Role::b, "(N, K, L)");
+    const Tensor& b = args[Role::b];
+    e.n = b.shape[0];
+    e.b_n_major = is_fp8(b.dtype) && b.shape[0] > 1 && b.strides[0] == 1;
+    if (b.shape[1] != args[Role::a].shape[1])
+      reject(args.name(Role::b), shape_text(b),
+             "K = " + std::to_string(args[Role::a].shape[1]) + " as in " + args.name(Role::a));
+  }
+  const std::string b = discrete ? "b_shape" : args.name(Role::b);
+  if (e.n < 1) reject(b, "N = " + std::to_string(e.n), "at least 1");
+  if (e.k < 1) reject(b, "K = " + std::to_string(e.k), "at least 1");
+  for (const std::int64_t other : {e.m, e.k})
+    if (other > max_values / 2 / e.n)
+      reject(b, "N = " + std::to_string(e.n), "fewer than 2^55 values in every matrix");
+  return e;
+}
+
+std::int64_t max_rows(const Extents& e) {
+  return std::min(max_extent, max_values / 2 / std::max(e.n, e.k));
+}
+
+void check_shape(const Arguments& args, Role role, const Extents& e) {
+  const Tensor& t = args[role];
+  if (!t.present()) return;
+  const Layout want = expected_layout(role, e);
+  const auto all_ones = [&] {
+    return t.rank >= 1 &&
+           std::all_of(t.shape.begin(), t.shape.begin() + t.rank, [](auto x) { return x == 1; });
+  };
+  if (role == Role::norm_const && all_ones()) return;  // trailing extents of 1 do not matter
+  if (t.rank != want.rank || !std::equal(t.shape.begin(), t.shape.begin() + t.rank, want.shape.begin()))
+    reject(args.name(role), shape_text(t), "shape " + text(want.shape, want.rank));
+}
+
+void check_strides(const Arguments& args, Role role, const Extents& e) {
+  const Tensor& t = args[role];
+  if (!t.present() || role == Role::norm_const) return;
+  for (int i = 0; i < t.rank; ++i)
+    if (t.shape[static_cast<std::size_t>(i)] == 0) return;
+  if (role == Role::prob && e.op == Op::srelu) {
+    if (t.shape[0] > 1 && t.strides[0] < 0)
+      reject(args.name(role), "strides " + text(t.strides, t.rank), "a first stride of at least 0");
+    return;
+  }
+  const Layout want = expected_layout(role, e);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(t.rank); ++i)
+    if (t.shape[i] > 1 && t.strides[i] != want.strides[i])
+      reject(args.name(role), "strides " + text(t.strides, t.rank),
+             "strides " + text(want.strides, want.rank));
+}
+
+void check_pointer_array(const Arguments& args, Role role, std::int64_t experts) {
+  const Tensor& t = args[role];
+  const std::string& name = args.name(role);
+  if (t.rank != 1) reject(name, shape_text(t), "shape (L,)");
+  if (t.dtype != DType::int64)
+    reject(name, std::string("dtype ") + gemmule::name(t.dtype), "int64 (" + name + " must be int64)");
+  if (t.shape[0] != experts)
+    reject(name, "length " + std::to_string(t.shape[0]),
+           std::to_string(experts) + ", one per expert (" + name + " length mismatch)");
+  if (experts > 1 && t.strides[0] != 1)
+    reject(name, "stride " + std::to_string(t.strides[0]), "1 (contiguous)");
+}
+
+void check_row_bytes(const std::string& argument, std::int64_t values, DType dtype) {
+  const std::int64_t bits = is_fp4(dtype) ? 4 : 8 * static_cast<std::int64_t>(size_of(dtype));
+  if (values * bits % 128 == 0) return;
+  const std::int64_t bytes = values * bits / 8;
+  reject(argument,
+         std::to_string(values) + " contiguous values (row pitch " + std::to_string(bytes) +
+             " B is not a multiple of 16)",
+         "a multiple of " + std::to_string(128 / bits) + " values of " + gemmule::name(dtype));
+}
+
+void check_operand_row_bytes(const Arguments& args, const Extents& e, const CommonOptions& o, bool discrete) {
+  const DType ab = args[Role::a].dtype;
+  check_row_bytes(args.name(Role::a), e.k, ab);
+  const bool n_major = discrete ? o.b_major == Major::n : e.b_n_major;
+  check_row_bytes(discrete ? "b_shape" : args.name(Role::b), n_major ? e.n : e.k, ab);
+  for (const Role role : {Role::d, Role::c}) check_row_bytes(args.name(role), e.width(), args[role].dtype);
+}
+
+void check_dtype(const Arguments& args, Role role, std::initializer_list<DType> allowed) {
+  const Tensor& t = args[role];
+  if (t.present() && !contains(allowed, t.dtype))
+    reject(args.name(role), std::string("dtype ") + gemmule::name(t.dtype), list(allowed));
+}
+
+void check_output_dtype(const Arguments& args, Role role, std::initializer_list<DType> allowed,
+                        const char* context) {
+  const Tensor& t = args[role];
+  if (!t.present() || contains(allowed, t.dtype)) return;
+  const bool named = args.form == Form::call && is_output(args.op, role);
+  reject(named ? (role == Role::c ? "c_dtype" : "d_dtype") : args.name(role),
+         std::string(named ? "" : "dtype ") + gemmule::name(t.dtype), list(allowed) + context);
+}
+
+void check_same_dtype(const Arguments& args, Role role, Role as) {
+  const Tensor& t = args[role];
+  if (t.present() && t.dtype != args[as].dtype)
+    reject(args.name(role), std::string("dtype ") + gemmule::name(t.dtype),
+           std::string(gemmule::name(args[as].dtype)) + " as " + args.name(as));
+}
+
+void check_b_dtype(const Arguments& args, const CommonOptions& o, bool discrete) {
+  if (!discrete) return check_same_dtype(args, Role::b, Role::a);
+  if (o.b_dtype != args[Role::a].dtype)
+    reject("b_dtype", gemmule::name(o.b_dtype),
+           std::string(gemmule::name(args[Role::a].dtype)) + " as " + args.name(Role::a));
+}
+
+void check_sf_vec_size(const Arguments& args, int vec) {
+  if (vec != 16 && vec != 32) reject("sf_vec_size", std::to_string(vec), "16 or 32");
+  if (vec == 32 && args[Role::sfa].dtype == DType::float8_e4m3fn)
+    reject("sf_vec_size", "32", "16 with e4m3 scale factors");
+  if (vec == 16 && is_fp8(args[Role::a].dtype)) reject("sf_vec_size", "16", "32 with FP8 input");
+}
+
+}  // namespace gemmule::operators
