@@ -1,6 +1,7 @@
 #include "operators/arguments.hpp"
 
 #include "gemmule/layout.hpp"
+#include "layout/scale_factors.hpp"
 
 namespace gemmule::operators {
 namespace {
@@ -120,9 +121,9 @@ Layout expected_layout(Role role, const Extents& e) {
     case Role::dbias:
       return {3, {e.experts, e.width(), 1}, {e.width(), 1, 1}};
     case Role::sfd_row:
-      return scale_layout(e.m, e.width(), output_vec, 1);
+      return scale_layout(e.m, e.width(), layout::output_block, 1);
     case Role::sfd_col:
-      return scale_layout(e.width(), e.m, output_vec, 1);
+      return scale_layout(e.width(), e.m, layout::output_block, 1);
     case Role::amax:
       if (e.op == Op::srelu) return {2, {e.experts, per_expert}, {1, 1}};
       return {3, {e.experts, per_expert, 1}, {per_expert, 1, 1}};

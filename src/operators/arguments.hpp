@@ -98,7 +98,5 @@ constexpr bool is_16bit(DType t) {
 constexpr bool generates_scales(DType a, DType d) {
   return is_fp8(a) && (is_fp8(d) || d == DType::float4_e2m1fn_x2);
 }
-/// Values per output scale factor.
-constexpr int output_vec = 32;
 
 }  // namespace gemmule::operators

@@ -66,7 +66,7 @@ void check_single_group(const Arguments& args, const DgluOptions& o, bool block_
 }
 
 void check_layouts(const Arguments& args, const Extents& e) {
-  constexpr auto roles = {
+  static constexpr std::array roles = {
       Role::a,     Role::b,       Role::c,       Role::d,          Role::d_col,         Role::sfa,
       Role::sfb,   Role::sfd_row, Role::sfd_col, Role::alpha,      Role::beta,          Role::prob,
       Role::dprob, Role::dbias,   Role::amax,    Role::norm_const, Role::padded_offsets};

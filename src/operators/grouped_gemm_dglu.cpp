@@ -13,8 +13,8 @@ struct GroupedGemmDglu::Impl {
   DgluTensors samples;
   DgluOptions options;
   int margin = cluster_overlap_margin();
-  std::optional<PlanKey> key;        // after check_support()
-  std::unique_ptr<const Plan> plan;  // after compile()
+  std::optional<PlanKey> key{};        // after check_support()
+  std::unique_ptr<const Plan> plan{};  // after compile()
 };
 
 GroupedGemmDglu::GroupedGemmDglu(const DgluTensors& samples, const DgluOptions& options)

@@ -13,8 +13,8 @@ struct GroupedGemmSrelu::Impl {
   SreluTensors samples;
   SreluOptions options;
   int margin = cluster_overlap_margin();
-  std::optional<PlanKey> key;        // after check_support()
-  std::unique_ptr<const Plan> plan;  // after compile()
+  std::optional<PlanKey> key{};        // after check_support()
+  std::unique_ptr<const Plan> plan{};  // after compile()
 
   Arguments arguments() const { return {samples, Form::sample}; }
 };

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "layout/scale_factors.hpp"
+
 namespace gemmule::operators {
 namespace {
 
@@ -70,7 +72,7 @@ std::int64_t resolve_k(const Arguments& args, int vec, std::int64_t k_of_b) {
   if (a.dtype != DType::uint8) return visible;
   const auto agrees = [&](std::int64_t k) {
     if (k_of_b > 0) return k == k_of_b;
-    const std::int64_t atoms = ((k + vec - 1) / vec + 3) / 4;
+    const std::int64_t atoms = layout::block_atoms(k, vec);
     for (const Role role : {Role::sfa, Role::sfb})
       if (args.has(role) && (args[role].rank != 6 || args[role].shape[4] != atoms)) return false;
     return true;

@@ -21,7 +21,7 @@ void check_acc_dtype(DType acc) {
 }
 
 void check_cd_major(char cd_major) {
-  if (cd_major != 'n') reject("cd_major", "'" + std::string(1, cd_major) + "'", "'n'");
+  if (cd_major != 'n') reject("cd_major", std::string(1, cd_major), "n");
 }
 
 bool check_b_major(const CommonOptions& o, bool n_allowed, const char* context) {
