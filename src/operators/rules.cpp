@@ -136,7 +136,7 @@ Extents resolve_extents(const Arguments& args, const CommonOptions& o, bool disc
   for (std::size_t i = 0; i < role_count; ++i)
     if (args.has(role_at(i))) check_size(args, role_at(i));
   check_rank3(args, Role::a, "(M, K, 1)");
-  if (o.sf_vec_size < 1) check_sf_vec_size(args, o.sf_vec_size);
+  if (o.sf_vec_size != 16 && o.sf_vec_size != 32) check_sf_vec_size(args, o.sf_vec_size);
   const Tensor& offsets = args[Role::padded_offsets];
   if (offsets.rank != 1) reject(args.name(Role::padded_offsets), shape_text(offsets), "shape (L,)");
 

@@ -7,7 +7,8 @@ namespace gemmule::operators {
 namespace {
 
 std::string pair(int m, int n) {
-  return "(" + std::to_string(m) + ", " + std::to_string(n) + ")";
+  std::string out = "(";
+  return out.append(std::to_string(m)).append(", ").append(std::to_string(n)).append(")");
 }
 
 bool power_of_two(int x) {
