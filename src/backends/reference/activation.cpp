@@ -1,0 +1,129 @@
+#include "backends/reference/activation.hpp"
+
+#include <cfloat>
+#include <cmath>
+#include <limits>
+
+namespace gemmule::reference {
+namespace {
+
+constexpr double formula_error = 4e-6;         // relative error of a float32 formula
+constexpr double situ_error = 4e-5;            // the same for dSiTU-GLU
+constexpr double tanh_error = 7.7e-6;          // absolute error of the clamp's tanh
+constexpr double tiny = 0x1p-126;              // absolute error of a sigmoid in the subnormal range
+constexpr double argument_rounding = 0x1p-23;  // relative error of the argument of a sigmoid
+
+double relu(double x) {
+  return std::isnan(x) ? x : (x > 0 ? x : 0.0);
+}
+
+/// Exactly 0 and 1 from -128 and 128 on, where float32 can hold nothing else.
+double sigmoid(double x) {
+  if (x <= -128) return 0;
+  if (x >= 128) return 1;
+  return 1 / (1 + std::exp(-x));
+}
+
+Derivatives swiglu(double gate, double input) {
+  const double s = sigmoid(gate);
+  const double slope = gate * (1 - s);
+  const double error = formula_error + std::fabs(slope) * argument_rounding;
+  Derivatives d;
+  d.gate = {input * s * (1 + slope), std::fabs(input) * (s * error + tiny) * (1 + std::fabs(slope))};
+  d.input = {gate * s, std::fabs(gate) * (s * error + tiny)};
+  d.act = {gate * s * input, d.input.error * std::fabs(input)};
+  return d;
+}
+
+/// NaN wins, as in every backend.
+double at_most(double x, double limit) {
+  return x > limit ? limit : x;
+}
+double at_least(double x, double limit) {
+  return x < limit ? limit : x;
+}
+
+Derivatives geglu(const Problem& p, double gate, double input) {
+  const double high = p.glu_clamp_max, low = p.glu_clamp_min;
+  const double clamped_gate = at_most(gate, high);
+  const double clamped_input = at_least(at_most(input, high), low);
+  const double scaled = static_cast<double>(p.geglu_alpha) * clamped_gate;
+  const double s = sigmoid(scaled);
+  const double slope = scaled * (1 - s);
+  const double up = clamped_input + p.linear_offset;
+  const double up_magnitude = std::fabs(clamped_input) + std::fabs(p.linear_offset);
+  const double error = formula_error + std::fabs(slope) * argument_rounding;
+  // Outside the clamp the gradient is zero; inside, 1 or the value itself. A NaN stays inside.
+  const bool gate_outside = gate > high, input_outside = input > high || input < low;
+  const double gate_filter = gate_outside ? 0.0 : (p.geglu_value_filter ? gate : 1.0);
+  const double input_filter = input_outside ? 0.0 : (p.geglu_value_filter ? input : 1.0);
+  Derivatives d;
+  d.gate = {up * s * (1 + slope) * gate_filter,
+            up_magnitude * (s * error + tiny) * (1 + std::fabs(slope)) * std::fabs(gate_filter)};
+  d.input = {clamped_gate * s * input_filter,
+             std::fabs(clamped_gate) * (s * error + tiny) * std::fabs(input_filter)};
+  d.act = {clamped_gate * s * up, std::fabs(clamped_gate) * (s * error + tiny) * up_magnitude};
+  return d;
+}
+
+Derivatives situglu(const Problem& p, double gate, double input) {
+  const double beta1 = p.situ_beta1, beta2 = p.situ_beta2;
+  const double tg = std::tanh(gate / beta1), tu = std::tanh(input / beta2), s = sigmoid(gate);
+  const double g = beta1 * tg * s, u = beta2 * tu;
+  const double saturating = 1 - tg * tg, gating = beta1 * tg * s * (1 - s);
+  Derivatives d;
+  // Float32 loses the small factors 1 - tanh^2 and, in the closed form for beta1 = 4, a small sigmoid to cancellation,
+  // so the magnitudes leave them out.
+  d.gate = {u * (saturating * s + gating), situ_error * std::fabs(u) * (s + saturating + std::fabs(gating))};
+  d.input = {g * (1 - tu * tu), situ_error * beta1 * std::fabs(tg)};
+  d.act = {g * u, situ_error * beta1 * std::fabs(tg) * std::fabs(u)};
+  return d;
+}
+
+}  // namespace
+
+Estimate limited(Estimate e) {
+  // An infinite error times a zero factor is NaN: the float32 intermediate overflowed although the truth is finite.
+  if (std::isfinite(e.value) && (std::fabs(e.value) > FLT_MAX || std::isnan(e.error)))
+    e.error = std::numeric_limits<double>::infinity();
+  return e;
+}
+
+Estimate srelu(const Problem& p, Estimate x, double prob) {
+  const double r = relu(x.value);
+  const double reachable = x.value + x.error > 0 || std::isnan(x.value) ? x.error : 0;
+  Estimate y;
+  if (p.tanh_clamp_scale == 0) {
+    y = limited({r * r, 2 * r * reachable + reachable * reachable + formula_error * r * r});
+  } else {
+    const double s = p.tanh_clamp_scale, t = std::tanh(r / s), c = s * t;
+    y = {c * c, 2 * c * (1 - t * t) * reachable + reachable * reachable + formula_error * c * c +
+                    2 * s * s * tanh_error};
+  }
+  return limited({y.value * prob, y.error * std::fabs(prob)});
+}
+
+Derivatives glu(const Problem& p, double gate, double input) {
+  switch (p.act) {
+    case ActFunc::dswiglu:
+      return swiglu(gate, input);
+    case ActFunc::dgeglu:
+      return geglu(p, gate, input);
+    default:
+      return situglu(p, gate, input);
+  }
+}
+
+Estimate product(Estimate r, Estimate factor) {
+  return limited(
+      {r.value * factor.value, r.error * std::fabs(factor.value) + std::fabs(r.value) * factor.error});
+}
+
+Estimate post_process(EpilogueOp op, Estimate d) {
+  if (op == EpilogueOp::none) return d;
+  const double r = relu(d.value);
+  if (op == EpilogueOp::relu) return {r, d.error};
+  return limited({r * r, 2 * r * d.error + d.error * d.error + formula_error * r * r});
+}
+
+}  // namespace gemmule::reference
