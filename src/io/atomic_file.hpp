@@ -1,0 +1,34 @@
+// A file that appears under its name complete or not at all.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace gemmule::io {
+
+/// Bytes go to a temporary name in the same directory; commit() flushes them to the disk and renames. Without commit()
+/// the temporary file is removed. A path that exists and is not a regular file (/dev/null, a directory) is refused.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::string& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* data, std::size_t size);
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const char* what) const;
+
+  std::string path_, temporary_;
+  int descriptor_ = -1;
+};
+
+void write_file(const std::string& path, std::string_view contents);
+
+/// Throws InvalidArgument if AtomicFile(path) could not work, without creating anything: called before long work.
+void check_writable(const std::string& path);
+
+}  // namespace gemmule::io

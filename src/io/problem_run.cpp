@@ -1,0 +1,246 @@
+// From a loaded problem to the outputs of a result file.
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+
+#include "io/problem_file.hpp"
+#include "operators/checks.hpp"
+
+namespace gemmule::io {
+namespace {
+
+/// Zeroed host memory, so that rows an operator does not write read as zero.
+class HostAllocator final : public Allocator {
+ public:
+  void* allocate(std::size_t bytes, Device, Stream) override {
+    AlignedBytes memory(bytes);
+    void* data = memory.data();
+    const std::lock_guard lock(mutex_);
+    blocks_.emplace(data, std::move(memory));
+    return data;
+  }
+  void deallocate(void* data, std::size_t, Device, Stream) noexcept override {
+    const std::lock_guard lock(mutex_);
+    blocks_.erase(data);
+  }
+  AlignedBytes take(void* data) {
+    const std::lock_guard lock(mutex_);
+    auto node = blocks_.extract(data);
+    return node ? std::move(node.mapped()) : AlignedBytes();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<void*, AlignedBytes> blocks_;
+};
+
+struct Output {
+  const char* name;
+  Tensor tensor;
+};
+using Outputs = std::vector<Output>;
+
+/// The outputs that a result file holds, in the operators' order. A d_col that repeats d is left out.
+Outputs present(Outputs all) {
+  std::erase_if(all, [](const Output& output) { return !output.tensor; });
+  return all;
+}
+Outputs outputs_of(const SreluResult& r) {
+  return present({{"c", r.c},
+                  {"d", r.d},
+                  {"d_col", r.sfd_col ? r.d_col : Tensor()},
+                  {"amax", r.amax},
+                  {"sfd_row", r.sfd_row},
+                  {"sfd_col", r.sfd_col}});
+}
+Outputs outputs_of(const DgluResult& r) {
+  return present({{"d_row", r.d_row},
+                  {"d_col", r.sfd_col ? r.d_col : Tensor()},
+                  {"dprob", r.dprob},
+                  {"dbias", r.dbias},
+                  {"amax", r.amax},
+                  {"sfd_row", r.sfd_row},
+                  {"sfd_col", r.sfd_col}});
+}
+
+Outputs describe(const SreluArguments& a) {
+  return outputs_of(describe_outputs(a.tensors, a.options, a.call));
+}
+Outputs describe(const DgluArguments& a) {
+  return outputs_of(describe_outputs(a.tensors, a.options, a.call));
+}
+
+Outputs describe(const LoadedProblem& problem) {
+  return std::visit([](const auto& arguments) { return describe(arguments); }, problem.arguments);
+}
+
+/// Shape in a result file: matrices without the trailing 1, scale factors in memory order, amax as it is.
+Shape file_shape(const Output& output) {
+  const std::string_view name = output.name;
+  const Tensor& t = output.tensor;
+  if (name == "sfd_row" || name == "sfd_col") return {1, t.shape[2], t.shape[4], 32, 4, 4};
+  if (name == "dprob") return {t.shape[0]};
+  if (name == "amax") return Shape(t.shape.begin(), t.shape.begin() + t.rank);
+  return {t.shape[0], t.shape[1]};
+}
+
+DType file_dtype(DType dtype) {
+  return dtype == DType::float4_e2m1fn_x2 ? DType::uint8 : dtype;
+}
+
+HostTensor adopt(const Output& output, AlignedBytes bytes) {
+  HostTensor host;
+  host.dtype = file_dtype(output.tensor.dtype);
+  host.shape = file_shape(output);
+  host.bytes = std::move(bytes);
+  return host;
+}
+
+TensorMap call(const SreluArguments& a) {
+  HostAllocator memory;
+  TensorMap out;
+  for (const Output& output : outputs_of(grouped_gemm_srelu(a.tensors, a.options, a.call, memory)))
+    out.emplace(output.name, adopt(output, memory.take(output.tensor.data)));
+  return out;
+}
+
+TensorMap call(DgluArguments a) {
+  HostAllocator memory;
+  AlignedBytes dprob(a.tensors.dprob.bytes());  // accumulated into, so the call gets a copy
+  if (dprob.size()) std::memcpy(dprob.data(), a.tensors.dprob.data, dprob.size());
+  a.tensors.dprob.data = dprob.data();
+  TensorMap out;
+  for (const Output& output : outputs_of(grouped_gemm_dglu(a.tensors, a.options, a.call, memory)))
+    out.emplace(output.name,
+                adopt(output, std::string_view(output.name) == "dprob" ? std::move(dprob)
+                                                                       : memory.take(output.tensor.data)));
+  return out;
+}
+
+/// Puts the tensors of `result` into the output arguments.
+void attach(SreluTensors& t, const Outputs& outputs) {
+  const std::unordered_map<std::string_view, Tensor*> slots{{"c", &t.c},
+                                                            {"d", &t.d},
+                                                            {"d_col", &t.d_col},
+                                                            {"amax", &t.amax},
+                                                            {"sfd_row", &t.sfd_row},
+                                                            {"sfd_col", &t.sfd_col}};
+  for (const Output& output : outputs) *slots.at(output.name) = output.tensor;
+}
+void attach(DgluTensors& t, const Outputs& outputs) {
+  const std::unordered_map<std::string_view, Tensor*> slots{
+      {"d_row", &t.d_row}, {"d_col", &t.d_col},     {"dprob", &t.dprob},    {"dbias", &t.dbias},
+      {"amax", &t.amax},   {"sfd_row", &t.sfd_row}, {"sfd_col", &t.sfd_col}};
+  for (const Output& output : outputs) *slots.at(output.name) = output.tensor;
+}
+
+template <class T>
+T* pointer(const Tensor& tensor) {
+  return static_cast<T*>(tensor.data);
+}
+
+template <class Tensors>
+Operands shared_inputs(const Tensors& t) {
+  Operands o;
+  o.m = t.a.shape[0];
+  o.a = t.a.data;
+  o.b = t.b.data;
+  o.sfa = t.sfa.data;
+  o.sfb = t.sfb.data;
+  o.b_ptrs = pointer<std::int64_t>(t.b_ptrs);
+  o.sfb_ptrs = pointer<std::int64_t>(t.sfb_ptrs);
+  o.padded_offsets = pointer<std::int32_t>(t.padded_offsets);
+  o.alpha = pointer<float>(t.alpha);
+  o.prob = pointer<float>(t.prob);
+  o.norm_const = pointer<float>(t.norm_const);
+  return o;
+}
+Operands inputs_of(const SreluTensors& t) {
+  Operands o = shared_inputs(t);
+  o.bias = t.bias.data;
+  return o;
+}
+Operands inputs_of(const DgluTensors& t) {
+  Operands o = shared_inputs(t);
+  o.beta = pointer<float>(t.beta);
+  o.c_in = t.c.data;
+  o.dprob = pointer<float>(t.dprob);
+  return o;
+}
+
+template <class Tensors>
+Operands shared_outputs(const Tensors& t) {
+  Operands o;
+  o.m = t.a.shape[0];
+  o.d_col = t.d_col.data;
+  o.sfd_row = pointer<std::uint8_t>(t.sfd_row);
+  o.sfd_col = pointer<std::uint8_t>(t.sfd_col);
+  o.amax = pointer<float>(t.amax);
+  return o;
+}
+Operands outputs_of(const SreluTensors& t) {
+  Operands o = shared_outputs(t);
+  o.c_out = t.c.data;
+  o.d = t.d.data;
+  return o;
+}
+Operands outputs_of(const DgluTensors& t) {
+  Operands o = shared_outputs(t);
+  o.d = t.d_row.data;
+  o.dprob = pointer<float>(t.dprob);
+  o.dbias = pointer<std::uint16_t>(t.dbias);
+  return o;
+}
+
+}  // namespace
+
+void check_problem(const LoadedProblem& problem) {
+  describe(problem);
+}
+
+TensorMap run_problem(const LoadedProblem& problem) {
+  return std::visit([](const auto& arguments) { return call(arguments); }, problem.arguments);
+}
+
+void check_result(const LoadedProblem& problem, const TensorMap& result) {
+  const Outputs outputs = describe(problem);
+  for (const Output& output : outputs) {
+    const auto found = result.find(output.name);
+    if (found == result.end()) throw InvalidArgument("no tensor " + quote(output.name) + " in the result");
+    const HostTensor& got = found->second;
+    if (got.shape != file_shape(output))
+      throw InvalidArgument("tensor " + quote(output.name) + ": shape " + to_string(got.shape) +
+                            ", expected " + to_string(file_shape(output)));
+    const DType dtype = file_dtype(output.tensor.dtype);
+    const bool scales_as_bytes = dtype == DType::float8_e8m0fnu && got.dtype == DType::uint8;
+    if (got.dtype != dtype && !scales_as_bytes)
+      throw InvalidArgument("tensor " + quote(output.name) + ": dtype " + name(got.dtype) + ", expected " +
+                            name(dtype));
+  }
+  for (const auto& [name, tensor] : result)
+    if (std::none_of(outputs.begin(), outputs.end(),
+                     [&](const Output& output) { return name == output.name; }))
+      throw InvalidArgument("unknown tensor " + quote(name) + " in the result");
+}
+
+BoundCall bind_call(const LoadedProblem& problem, const TensorMap& result) {
+  return std::visit(
+      [&](const auto& arguments) {
+        BoundCall bound;
+        auto tensors = arguments.tensors;
+        Outputs outputs = describe(arguments);
+        for (Output& output : outputs) output.tensor.data = result.find(output.name)->second.bytes.data();
+        attach(tensors, outputs);
+        if (!tensors.sfd_row) tensors.norm_const = {};  // without scales the one-call form ignores it
+        bound.inputs = inputs_of(arguments.tensors);
+        bound.outputs = outputs_of(tensors);
+        bound.problem = operators::check_configuration(operators::Arguments(tensors, operators::Form::call),
+                                                       arguments.options, 0)
+                            .problem;
+        return bound;
+      },
+      problem.arguments);
+}
+
+}  // namespace gemmule::io
