@@ -34,10 +34,10 @@ class Verify : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const Case c = GetParam();
-    Problem p = basic_problem(c.op, c.format, 96, 96, c.act);
+    Problem p = basic_problem(c.op, c.format, 64, 96, c.act);
     p.d = c.d;
     p.has_dbias = c.op == Op::dglu;
-    t = make_problem(p, {256, 0, 512, 256}, 256, 7);
+    t = make_problem(p, {128, 0, 256, 128}, 128, 7);
     // Every expert and row counts, so that a corruption anywhere must show.
     for (int g = 0; g < t.problem.experts; ++g) t.alpha.as<float>()[g] = 0.4f;
     for (std::int64_t m = 0; m < t.rows_written(); ++m) t.prob.as<float>()[m] = m % 2 ? 0.9f : -0.6f;
@@ -116,7 +116,7 @@ TEST_P(Verify, RejectsAnInputScaleOneStepOff) {
   if (!t.problem.block_scaled()) return;
   const std::int64_t blocks = reference::ceil_div(t.problem.k, t.problem.vec);
   TestProblem changed = t;
-  ++changed.sfa.data()[reference::scale_index(300, 1, blocks)];
+  ++changed.sfa.data()[reference::scale_index(200, 1, blocks)];
   expect_rejected(run(changed), d_name());
   changed = t;
   ++changed.sfb[0]
@@ -137,7 +137,7 @@ TEST_P(Verify, RejectsSwappedGateAndInput) {
 
 TEST_P(Verify, RejectsOneExpertsRowsFromAnother) {
   const std::int64_t row = t.problem.width() * reference::bits_of(t.problem.d) / 8;
-  std::memcpy(out.d.data() + 256 * row, out.d.data(), 256 * row);
+  std::memcpy(out.d.data() + 128 * row, out.d.data(), 128 * row);
   expect_rejected(out, d_name());
 }
 
@@ -148,27 +148,24 @@ TEST_P(Verify, RejectsAWrittenTailRow) {
 }
 
 TEST_P(Verify, RejectsAWrittenTailRowOfEveryOtherOutput) {
-  const std::int64_t tail = t.rows_written();
-  const auto corrupt = [&](Buffer& (*pick)(Outputs&), std::int64_t at, const std::string& output) {
+  const std::int64_t tail = t.rows_written(), tail_value = tail * t.problem.width();
+  const auto corrupt = [&](Buffer Outputs::*buffer, std::int64_t at, const std::string& output) {
     Outputs changed = out;
-    pick(changed).data()[at] ^= 1;
+    (changed.*buffer).data()[at] ^= 1;
     expect_rejected(changed, output);
   };
-  if (t.problem.op == Op::srelu)
-    corrupt([](Outputs& o) -> Buffer& { return o.c; }, tail* t.problem.n * 2, "c");
-  if (t.problem.has_dprob) corrupt([](Outputs& o) -> Buffer& { return o.dprob; }, tail * 4 + 2, "dprob");
+  if (t.problem.op == Op::srelu) corrupt(&Outputs::c, tail_value * 2, "c");
+  if (t.problem.has_dprob) corrupt(&Outputs::dprob, tail * 4 + 2, "dprob");
   if (!t.problem.quantize) return;
   const std::int64_t blocks = t.problem.width() / 32;
-  corrupt([](Outputs& o) -> Buffer& { return o.d_col; }, tail* t.problem.width(), "d_col");
-  corrupt([](Outputs& o) -> Buffer& { return o.sfd_row; }, reference::scale_index(tail, 0, blocks),
-          "sfd_row");
-  corrupt([](Outputs& o) -> Buffer& { return o.sfd_col; },
-          reference::scale_index(0, tail / 32, reference::ceil_div(t.m, 32)), "sfd_col");
+  corrupt(&Outputs::d_col, tail_value * reference::bits_of(t.problem.d) / 8, "d_col");
+  corrupt(&Outputs::sfd_row, reference::scale_index(tail, 0, blocks), "sfd_row");
+  corrupt(&Outputs::sfd_col, reference::scale_index(0, tail / 32, reference::ceil_div(t.m, 32)), "sfd_col");
 }
 
 TEST_P(Verify, RejectsAnElementThatWasNotWritten) {
-  const std::int64_t bytes = reference::bits_of(t.problem.d) / 8;
-  std::memset(out.d.data() + (500 * t.problem.width() + 17) * bytes, poison_byte, bytes);
+  const std::int64_t row = t.problem.width() * reference::bits_of(t.problem.d) / 8;
+  std::memset(out.d.data() + 300 * row + 16, poison_byte, 4);
   expect_rejected(out, d_name());
 }
 
@@ -180,7 +177,8 @@ TEST_P(Verify, RejectsWrongReductions) {
   }
   if (t.problem.has_dprob) {
     Outputs changed = out;
-    changed.dprob.as<float>()[300] += 0.05f;
+    float& value = changed.dprob.as<float>()[300];
+    value = value * 1.01f + 0.1f;
     expect_rejected(changed, "dprob");
   }
   if (t.problem.has_dbias) {
@@ -230,9 +228,9 @@ TEST(VerifyNonFinite, NanMustStayNanAndInfinityMustNotBecomeFinite) {
   t.prob.as<float>()[0] = t.prob.as<float>()[1] = 1;
   t.sfa.data()[reference::scale_index(0, 0, 2)] = 0xFF;  // row 0 becomes NaN
   Outputs out = t.outputs();
-  reference::run(p, t.operands(out));
+  reference::run(t.problem, t.operands(out));
   const auto passed = [&](const Outputs& got) {
-    return verify::compare(p, t.inputs(), t.operands(got)).passed();
+    return verify::compare(t.problem, t.inputs(), t.operands(got)).passed();
   };
   ASSERT_TRUE(std::isnan(out.c.as<float>()[5]));
   ASSERT_TRUE(std::isnan(out.d.as<float>()[5]));
@@ -255,8 +253,8 @@ TEST(VerifyNonFinite, OverflowOfANarrowFormatIsInfinity) {
   t.alpha.as<float>()[0] = 3e4f;
   for (int m = 0; m < 256; ++m) t.prob.as<float>()[m] = 1;
   Outputs out = t.outputs();
-  reference::run(p, t.operands(out));
-  ASSERT_TRUE(verify::compare(p, t.inputs(), t.operands(out)).passed());
+  reference::run(t.problem, t.operands(out));
+  ASSERT_TRUE(verify::compare(t.problem, t.inputs(), t.operands(out)).passed());
   std::int64_t infinite = 0, first = -1;
   for (std::int64_t i = 0; i < 256 * 32; ++i) {
     if (!std::isinf(reference::load(out.d.data(), DType::float16, i))) continue;
@@ -264,7 +262,7 @@ TEST(VerifyNonFinite, OverflowOfANarrowFormatIsInfinity) {
   }
   ASSERT_GT(infinite, 100);
   reference::store(out.d.data(), DType::float16, first, 1000.0f);
-  EXPECT_FALSE(verify::compare(p, t.inputs(), t.operands(out)).passed());
+  EXPECT_FALSE(verify::compare(t.problem, t.inputs(), t.operands(out)).passed());
 }
 
 TEST(RelativeFrobenius, OfKnownVectors) {
