@@ -1,0 +1,157 @@
+// The few vector operations the kernels need, for the instruction set this translation unit is built for. Included by
+// the kernel translation units only, inside no namespace.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "numerics/config.hpp"
+
+namespace gemmule::cpu::GEMMULE_CPU_NAMESPACE {
+namespace {
+
+#define GEMMULE_INLINE inline __attribute__((always_inline))
+
+#if defined(__AVX512F__)
+constexpr int lanes = 16;
+constexpr int tile_rows = 14;  // 28 accumulators, 2 vectors of B, 1 broadcast: 31 of 32 registers
+constexpr int tile_vectors = 2;
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr int lanes = 8;
+constexpr int tile_rows = 6;  // 12 accumulators, 2 vectors of B, 2 broadcasts: 16 of 16 registers
+constexpr int tile_vectors = 2;
+#else
+constexpr int lanes = 4;
+constexpr int tile_rows = 4;
+constexpr int tile_vectors = 2;
+#endif
+/// Columns of a register tile, and width of a panel of B.
+constexpr int tile_width = lanes * tile_vectors;
+
+typedef float Vec __attribute__((vector_size(4 * lanes), may_alias));
+
+GEMMULE_INLINE Vec load(const float* p) {
+  return *reinterpret_cast<const Vec*>(p);
+}
+GEMMULE_INLINE void store(float* p, Vec v) {
+  *reinterpret_cast<Vec*>(p) = v;
+}
+
+#if defined(__AVX512F__)
+GEMMULE_INLINE Vec splat(float x) {
+  return _mm512_set1_ps(x);
+}
+GEMMULE_INLINE Vec fma(Vec a, Vec b, Vec c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+#elif defined(__AVX2__) && defined(__FMA__)
+GEMMULE_INLINE Vec splat(float x) {
+  return _mm256_set1_ps(x);
+}
+GEMMULE_INLINE Vec fma(Vec a, Vec b, Vec c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
+#else
+GEMMULE_INLINE Vec splat(float x) {
+  return Vec{x, x, x, x};
+}
+
+/// fma(a, b, c) where the machine may have no such instruction: the product is exact in double, the sum is rounded to
+/// odd there, and rounding that to float is then the single rounding of the exact value.
+GEMMULE_INLINE float fma_lane(float a, float b, float c) {
+#if defined(__FP_FAST_FMAF)
+  return __builtin_fmaf(a, b, c);
+#else
+  const double product = static_cast<double>(a) * static_cast<double>(b);
+  const double sum = product + static_cast<double>(c);
+  const double c_part = sum - product;
+  const double error = (product - (sum - c_part)) + (static_cast<double>(c) - c_part);
+  const std::uint64_t bits = __builtin_bit_cast(std::uint64_t, sum);
+  const bool inexact = error > 0 || error < 0;
+  const std::uint64_t outward = (error > 0) == (sum > 0) ? 1 : ~std::uint64_t{0};
+  const std::uint64_t odd = inexact && (bits & 1) == 0 ? bits + outward : bits;
+  return static_cast<float>(__builtin_bit_cast(double, odd));
+#endif
+}
+GEMMULE_INLINE Vec fma(Vec a, Vec b, Vec c) {
+  Vec out{};
+  for (int i = 0; i < lanes; ++i) out[i] = fma_lane(a[i], b[i], c[i]);
+  return out;
+}
+#endif
+
+// transpose(v): v[i][j] <-> v[j][i] for lanes x lanes values.
+#if defined(__AVX512F__)
+// The shuffles of the instruction set by what they do within 128-bit parts (0..3 of a, 16.. of b), or with the parts.
+// Not its intrinsics: g++ 12 warns that those read an uninitialised value.
+#define GEMMULE_WITHIN_PARTS(a, b, i, j, k, l)                                                              \
+  __builtin_shufflevector(a, b, i, j, k, l, i + 4, j + 4, k + 4, l + 4, i + 8, j + 8, k + 8, l + 8, i + 12, \
+                          j + 12, k + 12, l + 12)
+#define GEMMULE_PARTS(a, b, p, q)                                                                            \
+  __builtin_shufflevector(a, b, 4 * p, 4 * p + 1, 4 * p + 2, 4 * p + 3, 4 * q, 4 * q + 1, 4 * q + 2,         \
+                          4 * q + 3, 16 + 4 * p, 17 + 4 * p, 18 + 4 * p, 19 + 4 * p, 16 + 4 * q, 17 + 4 * q, \
+                          18 + 4 * q, 19 + 4 * q)
+GEMMULE_INLINE void transpose(Vec (&v)[lanes]) {
+  Vec t[lanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = GEMMULE_WITHIN_PARTS(v[i], v[i + 1], 0, 16, 1, 17);
+    t[i + 1] = GEMMULE_WITHIN_PARTS(v[i], v[i + 1], 2, 18, 3, 19);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 4) {
+    v[i] = GEMMULE_WITHIN_PARTS(t[i], t[i + 2], 0, 1, 16, 17);
+    v[i + 1] = GEMMULE_WITHIN_PARTS(t[i], t[i + 2], 2, 3, 18, 19);
+    v[i + 2] = GEMMULE_WITHIN_PARTS(t[i + 1], t[i + 3], 0, 1, 16, 17);
+    v[i + 3] = GEMMULE_WITHIN_PARTS(t[i + 1], t[i + 3], 2, 3, 18, 19);
+  }
+  // Part p of v[4q + c] holds rows 4q .. 4q+3 of column 4p + c: what is left is a 4 x 4 transpose over q and p.
+#pragma GCC unroll 16
+  for (int c = 0; c < 4; ++c) {
+    const Vec even01 = GEMMULE_PARTS(v[c], v[4 + c], 0, 2), odd01 = GEMMULE_PARTS(v[c], v[4 + c], 1, 3);
+    const Vec even23 = GEMMULE_PARTS(v[8 + c], v[12 + c], 0, 2),
+              odd23 = GEMMULE_PARTS(v[8 + c], v[12 + c], 1, 3);
+    t[c] = GEMMULE_PARTS(even01, even23, 0, 2);
+    t[8 + c] = GEMMULE_PARTS(even01, even23, 1, 3);
+    t[4 + c] = GEMMULE_PARTS(odd01, odd23, 0, 2);
+    t[12 + c] = GEMMULE_PARTS(odd01, odd23, 1, 3);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) v[i] = t[i];
+}
+#elif defined(__AVX2__) && defined(__FMA__)
+GEMMULE_INLINE void transpose(Vec (&v)[lanes]) {
+  Vec t[lanes];
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    v[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    v[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
+    v[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    v[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
+  }
+  for (int c = 0; c < 4; ++c) {
+    const Vec low = v[c], high = v[4 + c];
+    v[c] = _mm256_permute2f128_ps(low, high, 0x20);
+    v[4 + c] = _mm256_permute2f128_ps(low, high, 0x31);
+  }
+}
+#else
+GEMMULE_INLINE void transpose(Vec (&v)[lanes]) {
+  for (int i = 0; i < lanes; ++i) {
+    for (int j = 0; j < i; ++j) {
+      const float x = v[i][j];
+      v[i][j] = v[j][i];
+      v[j][i] = x;
+    }
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace gemmule::cpu::GEMMULE_CPU_NAMESPACE
