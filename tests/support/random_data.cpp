@@ -81,7 +81,7 @@ class Filler {
 
   std::uint8_t scale_code(int exponent) {
     if (p().scale == DType::float8_e8m0fnu) {
-      const int jitter = static_cast<int>(exact() ? rng_.integer(0, 1) : rng_.integer(-2, 2));
+      const int jitter = static_cast<int>(exact() ? rng_.integer(0, 1) : rng_.integer(-1, 1));
       return static_cast<std::uint8_t>(127 + exponent + jitter);
     }
     if (!exact() && rng_.chance(0.02)) return 0;  // a zero scale
@@ -95,7 +95,7 @@ class Filler {
     if (rng_.chance(0.05)) return 0;
     if (p().ab == DType::float4_e2m1fn_x2)
       return static_cast<float>(reference::decode(p().ab, static_cast<std::uint32_t>(rng_.integer(0, 15))));
-    const double magnitude = std::exp2(rng_.real(-4, rng_.chance(0.01) ? 8 : 2));
+    const double magnitude = std::exp2(rng_.real(-4, rng_.chance(0.01) ? 5 : 1));
     return static_cast<float>(rng_.chance(0.5) ? magnitude : -magnitude);
   }
 
@@ -148,7 +148,7 @@ class Filler {
     for (std::int64_t g = 0; g < experts; ++g) {
       float& alpha = t.alpha.as<float>()[g];
       alpha = exact() ? rng_.pick({1.0f, -1.0f, 0.5f, 2.0f})
-                      : static_cast<float>(rng_.real(0.05, 0.5) * (rng_.chance(0.3) ? -1 : 1));
+                      : static_cast<float>(rng_.real(0.05, 0.4) * (rng_.chance(0.3) ? -1 : 1));
       if (rng_.chance(0.05)) alpha = 0;
       if (p().op == Op::dglu) t.beta.as<float>()[g] = beta();
     }

@@ -119,6 +119,19 @@ struct Sum {
   }
 };
 
+/// The maximum of estimates: between the largest of all lower ends and the largest of all upper ends.
+struct Largest {
+  double value = -std::numeric_limits<double>::infinity(), lower = value, upper = value;
+  void add(Estimate e) { merge({e.value, e.value - e.error, e.value + e.error}); }
+  void merge(const Largest& other) {
+    if (std::isnan(value)) return;
+    value = other.value > value || std::isnan(other.value) ? other.value : value;
+    lower = std::max(lower, other.lower);
+    upper = std::max(upper, other.upper);
+  }
+  Estimate result() const { return {value, value == lower ? 0.0 : std::max(upper - value, value - lower)}; }
+};
+
 class Evaluation {
  public:
   Evaluation(const Problem& problem, const Operands& operands) : p(problem), o(operands) {
@@ -128,6 +141,7 @@ class Evaluation {
     if (p.has_dprob) resize(result.dprob, o.m);
     if (p.has_dbias) resize(result.dbias, p.experts * p.width());
     if (p.has_amax) resize(result.amax, p.experts * amax_entries());
+    if (p.has_amax) row_amax_.resize(o.m * amax_entries());
     if (p.has_dbias) resize(unprocessed_, size);
   }
 
@@ -176,7 +190,7 @@ class Evaluation {
       const double value = alpha * acc[n].value + bias;
       const Estimate x = limited({value, std::fabs(alpha) * acc[n].error + 4e-6 * std::fabs(value)});
       put(result.c, m * p.n + n, rounded_to(p.c, x));
-      put(result.d, m * p.n + n, output(srelu(p, x, prob(m))));
+      finish_d(m, n, srelu(p, x, prob(m)));
     }
   }
 
@@ -184,16 +198,16 @@ class Evaluation {
     const double square = static_cast<double>(o.alpha[g]) * o.alpha[g];
     Sum dprob;
     for (std::int64_t n = 0; n < p.n; ++n) {
-      const std::int64_t gate_at = m * p.width() + gate_column_of(n), input_at = gate_at + 32;
+      const std::int64_t gate_column = gate_column_of(n), input_column = gate_column + 32;
       // beta * C is one float32 multiplication: the clamps compare its rounded result.
       const float beta = o.beta[g];
-      const double gate = beta * static_cast<float>(load(o.c_in, p.c, gate_at));
-      const double input = beta * static_cast<float>(load(o.c_in, p.c, input_at));
+      const double gate = beta * static_cast<float>(load(o.c_in, p.c, m * p.width() + gate_column));
+      const double input = beta * static_cast<float>(load(o.c_in, p.c, m * p.width() + input_column));
       const Derivatives derivatives = glu(p, gate, input);
       const Estimate r = limited({acc[n].value * square, acc[n].error * square + 0x1p-149});
       const Estimate r_prob = limited({r.value * prob(m), r.error * std::fabs(prob(m))});
-      finish_d(gate_at, product(r_prob, derivatives.gate));
-      finish_d(input_at, product(r_prob, derivatives.input));
+      finish_d(m, gate_column, product(r_prob, derivatives.gate));
+      finish_d(m, input_column, product(r_prob, derivatives.input));
       dprob.add(product(r, derivatives.act));
     }
     if (!p.has_dprob) return;
@@ -201,28 +215,29 @@ class Evaluation {
     put(result.dprob, m, rounded_to(DType::float32, dprob.result(p.n)));
   }
 
-  void finish_d(std::int64_t at, Estimate d) {
-    if (p.has_dbias) put(unprocessed_, at, d);
-    put(result.d, at, output(post_process(p.epilogue_op, d)));
+  /// Everything that happens to one D value. Only dGLU has dbias and epilogue_op.
+  void finish_d(std::int64_t m, std::int64_t column, Estimate d) {
+    if (p.has_dbias) put(unprocessed_, m * p.width() + column, d);
+    d = post_process(p.epilogue_op, d);
+    if (p.has_amax) {
+      const std::int64_t entry = p.op == Op::srelu ? 0 : column / 32 % 2;
+      row_amax_[m * amax_entries() + entry].add({std::fabs(d.value), d.error});
+    }
+    put(result.d, m * p.width() + column, output(d));
   }
 
   /// Without quantization D is rounded to its dtype; with it the rounding depends on the block's scale, see verify.
   Estimate output(Estimate d) const { return p.quantize ? d : rounded_to(p.d, d); }
 
-  /// Largest |D| before rounding, separately for gate and input columns in dGLU; NaN if any is NaN.
+  /// Largest |D| of the rows before rounding, separately for gate and input columns in dGLU; NaN if any is NaN.
   void reduce_amax(int g, RowRange rows) {
     for (int entry = 0; entry < amax_entries(); ++entry) {
       const std::int64_t at = g * amax_entries() + entry;
-      Estimate largest{o.amax ? o.amax[at] : -std::numeric_limits<double>::infinity(), 0};
+      Largest largest;
+      largest.add({o.amax ? o.amax[at] : -std::numeric_limits<double>::infinity(), 0});
       for (std::int64_t m = rows.begin; m < rows.end; ++m)
-        for (std::int64_t column = 0; column < p.width(); ++column) {
-          if (p.op == Op::dglu && column / 32 % 2 != entry) continue;
-          const Estimate d = get(result.d, m * p.width() + column);
-          if (std::isnan(d.value) || std::fabs(d.value) > largest.value) largest.value = std::fabs(d.value);
-          largest.error = std::max(largest.error, d.error);
-          if (std::isnan(largest.value)) break;
-        }
-      put(result.amax, at, largest);
+        largest.merge(row_amax_[m * amax_entries() + entry]);
+      put(result.amax, at, largest.result());
     }
   }
 
@@ -242,7 +257,8 @@ class Evaluation {
   const Problem& p;
   const Operands& o;
   Result result;
-  Values unprocessed_;  // D before epilogue_op, for dbias
+  Values unprocessed_;             // D before epilogue_op, for dbias
+  std::vector<Largest> row_amax_;  // per row and amax entry
 };
 
 }  // namespace

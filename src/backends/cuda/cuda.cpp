@@ -1,0 +1,148 @@
+#include "backends/cuda/cuda.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "backends/cuda/checks.hpp"
+#include "backends/cuda/driver.hpp"
+#include "backends/cuda/module.hpp"
+#include "backends/cuda/nvrtc.hpp"
+#include "gemmule/error.hpp"
+
+namespace gemmule::cuda {
+
+class Plan {
+ public:
+  Problem problem;
+  const Kernel* kernel = nullptr;
+  Gpu gpu;
+  ContextHandle context = nullptr;
+  std::shared_ptr<const Module> module;
+};
+
+namespace {
+
+const Kernel& required_kernel(const Problem& problem, Arch arch) {
+  std::string reason;
+  const Kernel* kernel = find_kernel(problem, arch, &reason);
+  if (!kernel) throw Unsupported("cuda: no kernel takes this problem: " + reason);
+  return *kernel;
+}
+
+void check_workspace(const Plan& plan, std::int64_t m, const void* workspace, std::size_t bytes) {
+  const std::size_t needed = workspace_size(plan, m);
+  if (bytes < needed)
+    throw InvalidArgument("workspace has " + std::to_string(bytes) + " bytes, must have " +
+                          std::to_string(needed));
+  if (needed != 0 && (!workspace || reinterpret_cast<std::uintptr_t>(workspace) % 256 != 0))
+    throw InvalidArgument("workspace is at " + std::to_string(reinterpret_cast<std::uintptr_t>(workspace)) +
+                          ", must be a multiple of 256 and not null");
+}
+
+/// One specialization into the disk cache; true if it was there.
+bool precompile_one(const Specialization& specialization, Arch arch, const DiskCache& cache) {
+  const DiskCache::Entry entry = get_cubin(specialization, arch, cache, true);
+  if (!entry.store_error.empty()) throw RuntimeFailure("kernel cache: " + entry.store_error);
+  return entry.from_disk;
+}
+
+}  // namespace
+
+std::shared_ptr<const Plan> compile(const Problem& problem, int device_index) {
+  auto plan = std::make_shared<Plan>();
+  plan->problem = problem;
+  plan->gpu = gpu(device_index);
+  const Arch arch = required_arch(plan->gpu);
+  plan->kernel = &required_kernel(problem, arch);
+  plan->context = primary_context(device_index);
+  plan->module = get_module(plan->kernel->specialize(problem, arch), plan->gpu);
+  return plan;
+}
+
+std::size_t workspace_size(const Plan& plan, std::int64_t m) {
+  return m == 0 ? 0 : plan.kernel->workspace_size(plan.problem, plan.gpu.limits, m);
+}
+
+void execute(const Plan& plan, const Operands& operands, void* workspace, std::size_t workspace_bytes,
+             Stream stream) {
+  check_workspace(plan, operands.m, workspace, workspace_bytes);
+  if (operands.m == 0) return;  // no row, nothing to accumulate
+  const ContextScope scope(plan.context);
+  const auto handle = static_cast<StreamHandle>(stream.handle);
+  if (checks_requested()) check_device_values(plan.problem, operands, handle);
+  plan.kernel->launch({plan.problem, operands, plan.gpu.limits, plan.module->functions,
+                       static_cast<std::byte*>(workspace), handle});
+}
+
+std::string refusal(const Problem& problem, int device_index) {
+  try {
+    required_kernel(problem, required_arch(gpu(device_index)));
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void fill(int device_index, void* destination, std::uint32_t word, std::size_t words, Stream stream) {
+  if (words == 0) return;
+  const ContextScope scope(primary_context(device_index));
+  check(driver().cuMemsetD32Async(reinterpret_cast<DeviceAddress>(destination), word, words,
+                                  static_cast<StreamHandle>(stream.handle)),
+        "cuMemsetD32Async");
+}
+
+void precompile(Arch arch, const std::vector<Op>& ops,
+                const std::function<void(const PrecompileStep&)>& report) {
+  std::vector<std::pair<const Kernel*, Specialization>> work;
+  std::set<std::string> seen;
+  for (const Kernel* kernel : kernels()) {
+    if (!kernel->runs_on(arch)) continue;
+    for (const Problem& problem : kernel->common_problems()) {
+      if (std::find(ops.begin(), ops.end(), problem.op) == ops.end()) continue;
+      Specialization specialization = kernel->specialize(problem, arch);
+      if (seen.insert(specialization.source).second) work.emplace_back(kernel, std::move(specialization));
+    }
+  }
+  if (work.empty())
+    throw Unsupported(std::string("cuda: there is no kernel for ") + name(arch) + " and these operators");
+  nvrtc();
+  const DiskCache cache = DiskCache::from_environment();
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    PrecompileStep step{work[i].first->name, i + 1, work.size()};
+    step.was_cached = precompile_one(work[i].second, arch, cache);
+    step.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (report) report(step);
+  }
+}
+
+void precompile(Arch arch, const Problem& problem) {
+  nvrtc();
+  precompile_one(required_kernel(problem, arch).specialize(problem, arch), arch,
+                 DiskCache::from_environment());
+}
+
+Report report() {
+  Report result{describe_driver(), describe_nvrtc(), DiskCache::from_environment().describe(), {}};
+  const int count = find_driver() ? gpu_count() : 0;
+  for (int index = 0; index < count; ++index) {
+    const Gpu g = gpu(index);
+    DeviceReport device{index,
+                        g.name,
+                        g.capability_major,
+                        g.capability_minor,
+                        g.limits.sm_count,
+                        g.memory_bytes,
+                        g.arch.has_value(),
+                        {}};
+    for (const Kernel* kernel : kernels())
+      if (g.arch && kernel->runs_on(*g.arch))
+        device.kernels.push_back(std::string(kernel->name) + ": " + kernel->description);
+    result.devices.push_back(std::move(device));
+  }
+  return result;
+}
+
+}  // namespace gemmule::cuda
