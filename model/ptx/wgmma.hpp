@@ -1,0 +1,80 @@
+// Asynchronous matrix multiply-accumulate of a warpgroup: D[64][N] += A[64][16] * B[N][16]^T, BF16 operands in shared
+// memory, FP32 accumulators behind a handle that knows when it may be touched.
+#pragma once
+
+#include "engine/wgmma.hpp"
+#include "ptx/shared.hpp"
+
+namespace gemmule::ptx {
+
+/// Shared-memory matrix descriptor of wgmma (PTX ISA, "Matrix Descriptor Format"), byte quantities divided by 16.
+struct MatrixDescriptor {
+  u64 address : 14;
+  u64 : 2;
+  u64 leading_bytes : 14;
+  u64 : 2;
+  u64 stride_bytes : 14;
+  u64 : 3;
+  u64 base_offset : 3;
+  u64 : 10;
+  u64 swizzle : 2;  ///< 0 none, 1 128-byte, 2 64-byte, 3 32-byte
+
+  MatrixDescriptor advance(u32 bytes) const {
+    const u64 value = __builtin_bit_cast(u64, *this) + (bytes >> 4);
+    return __builtin_bit_cast(MatrixDescriptor, value);
+  }
+};
+static_assert(sizeof(MatrixDescriptor) == 8);
+
+inline MatrixDescriptor swizzled_128(Shared<u8> tile, u32 leading_bytes, u32 stride_bytes) {
+  MatrixDescriptor d{};
+  d.address = tile.address >> 4 & 0x3fff;
+  d.leading_bytes = leading_bytes >> 4 & 0x3fff;
+  d.stride_bytes = stride_bytes >> 4 & 0x3fff;
+  d.swizzle = 1;
+  return d;
+}
+
+/// FP32 accumulators of a 64 x N tile, N/2 per thread.
+template <int N>
+class Accumulator {
+ public:
+  static constexpr int count = N / 2;
+  Accumulator() { model::accumulator_created(state_); }
+  ~Accumulator() { model::accumulator_destroyed(state_); }
+  Accumulator(const Accumulator&) = delete;
+  Accumulator& operator=(const Accumulator&) = delete;
+
+  float get(int index, Site site = Site::here()) const {
+    model::accumulator_touched(state_, site);
+    return value_[index];
+  }
+  float* values() { return value_; }
+  model::AccumulatorState& state() { return state_; }
+
+ private:
+  float value_[count];
+  mutable model::AccumulatorState state_;
+};
+
+inline void fence_accumulators(Site site = Site::here()) {
+  if (Entry e = enter(model::Op::wgmma_fence, site)) e.t.fence_sequence = ++e.t.register_sequence;
+}
+inline void commit_multiplications(Site site = Site::here()) {
+  if (Entry e = enter(model::Op::wgmma_commit, site)) model::wgmma_commit(e.t);
+}
+template <int pending>
+void wait_multiplications(Site site = Site::here()) {
+  if (Entry e = enter(model::Op::wgmma_wait, site)) model::wgmma_wait(e.t, pending);
+}
+
+template <int width, bool b_mn_major, int N>
+requires(N >= width) void multiply(Accumulator<N>& d, MatrixDescriptor a, MatrixDescriptor b, bool accumulate,
+                                   Site site = Site::here()) {
+  if (Entry e = enter(model::Op::wgmma, site)) {
+    model::wgmma_issue(e.t, d.values(), d.state(), width, __builtin_bit_cast(u64, a),
+                       __builtin_bit_cast(u64, b), accumulate, b_mn_major, site);
+  }
+}
+
+}  // namespace gemmule::ptx
