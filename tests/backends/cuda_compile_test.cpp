@@ -1,7 +1,7 @@
 // Run-time compilation without a device: options, embedded headers, the resource report.
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cstdlib>
 #include <set>
 #include <string>
 
@@ -146,8 +146,21 @@ TEST(ResourceReport, IgnoredSetmaxnregIsAFault) {
   EXPECT_EQ(resource_fault(heeded), "") << heeded.log;
 }
 
-TEST(Nvrtc, AWrongFileIsNamed) {
-  EXPECT_NE(describe_nvrtc(), "");
+TEST(Nvrtc, AWrongFileIsNamedAndNothingElseIsTried) {
+  const char* before = std::getenv("GEMMULE_NVRTC");
+  const std::string saved = before ? before : "";
+  Nvrtc n;
+  ::setenv("GEMMULE_NVRTC", "/nowhere/libnvrtc.so", 1);
+  EXPECT_NE(search_nvrtc(n).find("GEMMULE_NVRTC=/nowhere/libnvrtc.so"), std::string::npos);
+  ::setenv("GEMMULE_NVRTC", "libm.so.6", 1);
+  EXPECT_NE(search_nvrtc(n).find("GEMMULE_NVRTC=libm.so.6"), std::string::npos)
+      << "a library that is no NVRTC";
+  if (find_nvrtc()) {
+    ::setenv("GEMMULE_NVRTC", nvrtc().path.c_str(), 1);
+    EXPECT_EQ(search_nvrtc(n), "");
+    EXPECT_EQ(n.version(), nvrtc().version());
+  }
+  before ? ::setenv("GEMMULE_NVRTC", saved.c_str(), 1) : ::unsetenv("GEMMULE_NVRTC");
 }
 
 }  // namespace

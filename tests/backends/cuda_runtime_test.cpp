@@ -1,6 +1,7 @@
 // The backend without a device: what is said about missing parts, checks of offsets, kernels and their table.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <set>
 #include <string>
@@ -34,6 +35,22 @@ TEST(Runtime, AMissingDriverIsNamedWithThePlacesSearched) {
   EXPECT_NE(refusal(Problem{}, 0).find(why), std::string::npos);
   EXPECT_EQ(report().driver, why);
   EXPECT_TRUE(report().devices.empty());
+}
+
+TEST(Runtime, EveryUnusableDriverIsDiagnosed) {
+  Driver d{};
+  EXPECT_NE(load_driver("libcuda.so.nowhere", d).find("no CUDA driver: libcuda.so.nowhere was looked for"),
+            std::string::npos);
+  EXPECT_NE(load_driver("libm.so.6", d).find("libm.so.6 has no cuInit"), std::string::npos);
+#ifdef GEMMULE_TEST_DRIVER_STUB
+  // The toolkit's link stub exports every function and answers cuInit with an error of its own.
+  const std::string why = load_driver(GEMMULE_TEST_DRIVER_STUB, d);
+  EXPECT_NE(why.find("does not start: cuInit"), std::string::npos) << why;
+  void* members[sizeof d / sizeof(void*)];
+  static_assert(sizeof members == sizeof d);
+  std::memcpy(members, &d, sizeof d);
+  for (void* member : members) EXPECT_NE(member, nullptr);
+#endif
 }
 
 TEST(Runtime, ReportSaysSomethingAboutEveryPart) {

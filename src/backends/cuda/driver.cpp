@@ -11,8 +11,6 @@
 namespace gemmule::cuda {
 namespace {
 
-constexpr const char* library_name = "libcuda.so.1";
-
 /// Resolves every member; returns the name of the first symbol the library lacks. The current ABI of a function may
 /// carry a version suffix.
 std::string resolve(void* library, Driver& d) {
@@ -80,8 +78,9 @@ std::string error_text(const Driver& d, Result result) {
   return std::string(name) + " (" + std::to_string(result) + ", " + text + ")";
 }
 
-/// Fills `d`; returns the reason when that fails.
-std::string load(Driver& d) {
+}  // namespace
+
+std::string load_driver(const char* library_name, Driver& d) {
   void* library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* reason = dlerror();
@@ -102,15 +101,13 @@ std::string load(Driver& d) {
   return {};
 }
 
-}  // namespace
-
 const Driver* find_driver(std::string* why) {
   static std::mutex mutex;
   static Driver table{};
   static bool ready = false;
   const std::lock_guard lock(mutex);
   if (ready) return &table;
-  const std::string reason = load(table);
+  const std::string reason = load_driver("libcuda.so.1", table);
   ready = reason.empty();
   if (why) *why = reason;
   return ready ? &table : nullptr;

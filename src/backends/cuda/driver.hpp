@@ -69,6 +69,9 @@ const Driver* find_driver(std::string* why = nullptr);
 /// "CUDA 13.0 driver, <path of libcuda>", or why there is none.
 std::string describe_driver();
 
+/// Fills the table from one library and initialises the driver; returns why that fails, empty on success.
+std::string load_driver(const char* library_name, Driver& d);
+
 /// Version of CUDA that the driver supports, 1000 * major + 10 * minor; 0 without a driver.
 int driver_version() noexcept;
 

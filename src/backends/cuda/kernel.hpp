@@ -37,9 +37,10 @@ struct EntryPoint {
 };
 
 /// The text given to NVRTC. It includes headers by their full virtual path ("sm90/bf16_dglu.hpp", "numerics/...",
-/// "layout/...", "ptx/...") and no others; nothing may depend on N, K, the number of experts, rows or the device, so
-/// that one cubin serves them all and `gemmule precompile` can make it without a GPU. Every constant in it is spelled
-/// exactly (floats as hexadecimal literals or bit patterns): equal texts are equal kernels and share one cache entry.
+/// "layout/...", "ptx/...") and no others. It must not depend on K, the number of experts, rows or the device, and on N
+/// only by choosing among a few tile shapes, so that a handful of cubins serves every model and `gemmule precompile` can
+/// make them without a GPU. Every constant in it is spelled exactly (floats as hexadecimal literals or bit patterns):
+/// equal texts are equal kernels and share one cache entry.
 struct Specialization {
   std::string source;
   std::vector<EntryPoint> entries;

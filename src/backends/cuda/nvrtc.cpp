@@ -105,7 +105,9 @@ bool load(const std::string& file, Nvrtc& n) {
   return true;
 }
 
-std::string search(Nvrtc& n) {
+}  // namespace
+
+std::string search_nvrtc(Nvrtc& n) {
   if (const std::string file = environment("GEMMULE_NVRTC"); !file.empty())
     return load(file, n)
                ? ""
@@ -128,15 +130,13 @@ std::string search(Nvrtc& n) {
          "; set GEMMULE_NVRTC to the file, or install the Python package nvidia-cuda-nvrtc";
 }
 
-}  // namespace
-
 const Nvrtc* find_nvrtc(std::string* why) {
   static std::mutex mutex;
   static Nvrtc table;
   static bool ready = false;
   const std::lock_guard lock(mutex);
   if (ready) return &table;
-  const std::string reason = search(table);
+  const std::string reason = search_nvrtc(table);
   ready = reason.empty();
   if (why) *why = reason;
   return ready ? &table : nullptr;

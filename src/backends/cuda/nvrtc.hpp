@@ -40,6 +40,9 @@ const Nvrtc& nvrtc();
 /// The compiler, or null with the reason in `why`. Throws nothing.
 const Nvrtc* find_nvrtc(std::string* why = nullptr);
 
+/// Searches and loads, whatever was found before; returns why that fails, empty on success.
+std::string search_nvrtc(Nvrtc& n);
+
 /// "NVRTC 13.0, <path>", or why there is none.
 std::string describe_nvrtc();
 
