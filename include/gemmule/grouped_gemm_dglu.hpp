@@ -16,7 +16,7 @@
 // | prob, dprob    | (M, 1, 1)                            | (1, 1, 1)                   | float32                       |
 // | d_row, d_col   | (M, 2N, 1)                           | (2N, 1, 2N*M)               | bf16 in: f32 f16 bf16; FP4 in: same; FP8 in: e4m3 e5m2 |
 // | dbias          | (L, 2N, 1)                           | (2N, 1, 1)                  | bf16, accumulated into        |
-// | amax           | (L, 2, 1)                            | any                         | float32, accumulated into     |
+// | amax           | (L, 2, 1)                            | (2, 1, 1)                   | float32, accumulated into     |
 // | sfd_row        | (32,4,R(M),4,S(2N/32),1)             | docs/formats.md             | as sfa                        |
 // | sfd_col        | (32,4,R(2N),4,S(ceil(M/32)),1)       | docs/formats.md             | as sfa                        |
 #pragma once

@@ -22,7 +22,7 @@
 // | d, d_col       | (M, N, 1)                            | (N, 1, M*N)                 | FP4 in: f16 bf16 f32; FP8 in: f16 bf16 e4m3 e5m2 FP4 |
 // | sfd_row        | (32,4,R(M),4,S(ceil(N/32)),1)        | docs/formats.md             | as sfa                        |
 // | sfd_col        | (32,4,R(N),4,S(ceil(M/32)),1)        | docs/formats.md             | as sfa                        |
-// | amax           | (L, 1)                               | any                         | float32, accumulated into     |
+// | amax           | (L, 1)                               | (1, 1)                      | float32, accumulated into     |
 #pragma once
 
 #include <cstddef>

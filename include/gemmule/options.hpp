@@ -41,7 +41,7 @@ struct CommonOptions {
 
   // Discrete weights: B and SFB are given as one pointer per expert.
   std::optional<int> num_experts;
-  std::optional<std::array<std::int64_t, 2>> b_shape;  ///< (N, K) of every expert, in values
+  std::optional<std::array<std::int64_t, 2>> b_shape;  ///< (N, K) of every expert, in values; K may be 0: as in A
   DType b_dtype = DType::none;
   Major b_major = Major::k;  ///< n: FP8, and BF16 in grouped_gemm_dglu
 

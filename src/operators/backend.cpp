@@ -1,62 +1,60 @@
 #include "operators/backend.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 
 #include "backends/cpu/cpu.hpp"
+#include "backends/cuda/cuda.hpp"
 #include "backends/reference/reference.hpp"
 
 namespace gemmule::operators {
-namespace {
 
-[[noreturn]] void no_cuda(Device device) {
-  throw RuntimeFailure(name(device) + ": this build has no CUDA backend");
-}
-
-}  // namespace
-
-void check_available(Backend backend, Device device) {
-  if (backend == Backend::cuda) no_cuda(device);
+void check_available(const Problem& problem, Backend backend, Device device) {
+  if (backend == Backend::cuda) cuda::check_available(problem, device.index);
 }
 
 Executable::Executable(const Problem& problem, Backend backend, Device device)
-    : problem_(problem), backend_(backend), device_(device) {
-  check_available(backend, device);
-}
+    : problem_(problem),
+      backend_(backend),
+      cuda_plan_(backend == Backend::cuda ? cuda::compile(problem, device.index) : nullptr) {}
 
 std::size_t Executable::workspace_size(std::int64_t m) const {
+  if (m == 0) return 0;
   switch (backend_) {
     case Backend::cpu:
-      return m > 0 ? cpu::workspace_size(problem_, m) : 0;
+      return cpu::workspace_size(problem_, m);
     case Backend::cuda:
-      no_cuda(device_);
+      return cuda::workspace_size(*cuda_plan_, m);
     default:
       return 0;
   }
 }
 
-void Executable::run(const Operands& operands, void* workspace, std::size_t workspace_bytes, Stream) const {
+void Executable::run(const Operands& operands, void* workspace, std::size_t workspace_bytes,
+                     Stream stream) const {
   if (operands.m == 0) return;  // legal: no rows, nothing to write
   switch (backend_) {
     case Backend::cpu:
-      cpu::run(problem_, operands, workspace, workspace_bytes);
-      break;
+      return cpu::run(problem_, operands, workspace, workspace_bytes);
     case Backend::cuda:
-      no_cuda(device_);
+      return cuda::execute(*cuda_plan_, operands, workspace, workspace_bytes, stream);
     default:
-      reference::run(problem_, operands);
-      break;
+      return reference::run(problem_, operands);
   }
 }
 
-void initialise(const Tensor& tensor, InitialValue value, Stream) {
-  if (tensor.device.type == DeviceType::cuda) no_cuda(tensor.device);
-  if (value == InitialValue::zero) {
+void initialise(const Tensor& tensor, InitialValue value, Stream stream) {
+  constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+  if (tensor.device.type == DeviceType::cuda) {
+    // dbias holds 2N bf16 values per expert and amax float32: whole 32-bit words.
+    const auto word = value == InitialValue::zero ? 0u : std::bit_cast<std::uint32_t>(minus_infinity);
+    cuda::fill(tensor.device.index, tensor.data, word, tensor.bytes() / 4, stream);
+  } else if (value == InitialValue::zero) {
     std::memset(tensor.data, 0, tensor.bytes());
   } else {
-    auto* first = static_cast<float*>(tensor.data);
-    std::fill(first, first + tensor.numel(), -std::numeric_limits<float>::infinity());
+    std::fill_n(static_cast<float*>(tensor.data), tensor.numel(), minus_infinity);
   }
 }
 

@@ -3,13 +3,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "operators/problem.hpp"
 
+namespace gemmule::cuda {
+class Plan;
+}
+
 namespace gemmule::operators {
 
-/// Throws RuntimeFailure naming the device if `backend` cannot serve it here.
-void check_available(Backend backend, Device device);
+/// Throws RuntimeFailure if `device` cannot be used, Unsupported if `backend` does not offer the problem on it.
+void check_available(const Problem& problem, Backend backend, Device device);
 
 /// A problem made executable. Immutable: any number of threads may run it at once.
 class Executable {
@@ -21,7 +26,7 @@ class Executable {
  private:
   Problem problem_;
   Backend backend_;
-  Device device_;
+  std::shared_ptr<const cuda::Plan> cuda_plan_;  ///< null on the host
 };
 
 /// Sets every element of a contiguous tensor on `stream`: to zero, or (float32 only) to minus infinity.

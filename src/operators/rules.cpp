@@ -196,8 +196,8 @@ void check_strides(const Arguments& args, Role role, const Extents& e) {
   for (int i = 0; i < t.rank; ++i)
     if (t.shape[static_cast<std::size_t>(i)] == 0) return;
   if (role == Role::prob && e.op == Op::srelu) {
-    if (t.shape[0] > 1 && t.strides[0] < 0)
-      reject(args.name(role), "strides " + text(t.strides, t.rank), "a first stride of at least 0");
+    if (t.shape[0] > 1 && (t.strides[0] < 0 || t.strides[0] > max_values / t.shape[0]))
+      reject(args.name(role), "strides " + text(t.strides, t.rank), "a first stride from 0 to 2^56 / M");
     return;
   }
   const Layout want = expected_layout(role, e);

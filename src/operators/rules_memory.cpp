@@ -153,7 +153,7 @@ void check_values(const Arguments& args, const Problem& p, std::int64_t m) {
 void check_memory(const Arguments& args, const PlanKey& key, Needed needed) {
   check_addresses(args, needed);
   check_values(args, key.problem, args[Role::a].shape[0]);
-  check_available(key.backend, key.device);
+  check_available(key.problem, key.backend, key.device);
 }
 
 Device memory_of(const Tensor& t) {

@@ -76,9 +76,13 @@ void execute(const Plan& plan, const Operands& operands, void* workspace, std::s
                        static_cast<std::byte*>(workspace), handle});
 }
 
+void check_available(const Problem& problem, int device_index) {
+  required_kernel(problem, required_arch(gpu(device_index)));
+}
+
 std::string refusal(const Problem& problem, int device_index) {
   try {
-    required_kernel(problem, required_arch(gpu(device_index)));
+    check_available(problem, device_index);
     return {};
   } catch (const Error& error) {
     return error.what();

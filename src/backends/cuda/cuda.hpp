@@ -32,6 +32,8 @@ std::size_t workspace_size(const Plan& plan, std::int64_t m);
 void execute(const Plan& plan, const Operands& operands, void* workspace, std::size_t workspace_bytes,
              Stream stream);
 
+/// Throws what compile() would throw for want of a driver, a device or a kernel. Compiles nothing.
+void check_available(const Problem& problem, int device_index);
 /// Why execute() could not run the problem on this device: no driver, no such device, no kernel. Empty when it can.
 /// Compiles nothing.
 std::string refusal(const Problem& problem, int device_index);
