@@ -41,20 +41,20 @@ GEMMULE_DEVICE u32 map_shared(u32 address, u32 cta) {
   return mapped;
 }
 
-/// mapa; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [a];  on the same barrier of another CTA of the cluster
-/// (or of this one).
+/// mapa; mbarrier.arrive.shared::cluster.b64 _, [a];  on the same barrier of another CTA of the cluster
+/// (or of this one). Scope CTA, the default: orders what the barrier itself tracks, not ordinary stores to other memory
+/// (.release.cluster would be a full memory barrier, over a thousand clocks).
 GEMMULE_DEVICE void arrive_remote(Barrier barrier, u32 cta) {
-  asm volatile(
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(map_shared(barrier.address, cta))
-      : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(map_shared(barrier.address, cta))
+               : "memory");
 }
 
-/// mapa; mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [a], bytes;
+/// mapa; mbarrier.arrive.expect_tx.shared::cluster.b64 _, [a], bytes;
 GEMMULE_DEVICE void arrive_expect_bytes_remote(Barrier barrier, u32 cta, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
-                   map_shared(barrier.address, cta)),
-               "r"(bytes)
-               : "memory");
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cluster.b64 _, [%0], %1;" ::"r"(map_shared(barrier.address, cta)),
+      "r"(bytes)
+      : "memory");
 }
 
 /// mapa; st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [a], {..}, [barrier];  16 bytes into another
@@ -67,13 +67,13 @@ GEMMULE_DEVICE void store_remote(Shared<U32x4> to, U32x4 value, Barrier barrier,
       : "memory");
 }
 
-/// mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [a], parity;  repeated until it succeeds.
+/// mbarrier.try_wait.parity.shared::cta.b64 p, [a], parity;  (acquire, CTA scope) repeated until it succeeds.
 GEMMULE_DEVICE void wait(Barrier barrier, u32 parity) {
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
       "again:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@!done bra again;\n"
       "}" ::"r"(barrier.address),
       "r"(parity)

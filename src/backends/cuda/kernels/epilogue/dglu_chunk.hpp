@@ -1,0 +1,141 @@
+// The gradient of 32 compact columns of a 128-row tile: C from shared memory, D to shared memory.
+//
+// A chunk holds 128 rows of the gate's and the input's 32 columns, as TMA copies it with the 128-byte swizzle (16-byte
+// pieces of a 128-byte row are permuted by exclusive or with the row modulo 8):
+//   16-bit formats: one box, a row is 32 gates and 32 inputs;  f32: a box of gates, then a box of inputs (16 KB each).
+#pragma once
+
+#include "numerics/activation.hpp"
+#include "ptx/convert.hpp"
+#include "ptx/identity.hpp"
+#include "ptx/shared.hpp"
+#include "ptx/warp.hpp"
+#include "sm90/bf16_dglu_params.hpp"
+
+namespace gemmule::kernels {
+
+using ptx::F32x2;
+using ptx::Shared;
+
+inline constexpr u32 tile_rows = 128;
+inline constexpr u32 chunk_columns = 32;               ///< compact columns
+inline constexpr u32 f32_box_bytes = tile_rows * 128;  ///< gates, or inputs
+
+GEMMULE_HD constexpr u32 chunk_bytes(Format format) {
+  return tile_rows * 2 * chunk_columns * bytes_of(format);
+}
+
+/// Where a thread of a warpgroup finds its elements of an accumulator tile in a chunk. With g = lane / 4 and t = lane % 4
+/// it owns rows 64 half + 16 warp + g + 8 upper and, for each j < 4, columns 8 j + 2 t and the next.
+struct ChunkLane {
+  u32 offset;  ///< of (half 0, upper 0, j = 0, gate), before the exclusive or with the piece
+
+  GEMMULE_DEVICE static ChunkLane of(u32 thread, Format format) {
+    const u32 g = thread % 32 / 4;
+    const u32 t = thread % 4;
+    const u32 row = thread / 32 * 16 + g;
+    if (format == Format::f32) return {row * 128 + ((g ^ (t / 2)) << 4) + t % 2 * 8};
+    return {row * 128 + (g << 4) + t * 4};
+  }
+
+  GEMMULE_DEVICE static u32 row_offset(u32 half, u32 upper) { return half * 8192 + upper * 1024; }
+
+  /// Byte address of the pair of columns j of the gate or the input, in row (half 0, upper 0).
+  GEMMULE_DEVICE u32 pair(Shared<u8> chunk, Format format, u32 j, bool input) const {
+    if (format == Format::f32) return ((chunk.address + offset) ^ (j << 5)) + (input ? f32_box_bytes : 0);
+    return (chunk.address + offset) ^ ((j + (input ? 4 : 0)) << 4);
+  }
+};
+
+GEMMULE_DEVICE F32x2 load_pair(u32 address, Format format) {
+  if (format == Format::f32) return ptx::load(Shared<F32x2>{address});
+  const u32 pair = ptx::load(Shared<u32>{address});
+  return format == Format::bf16 ? ptx::unpack_bf16(pair) : ptx::unpack_fp16(pair);
+}
+
+GEMMULE_DEVICE void store_pair(u32 address, Format format, float low, float high) {
+  if (format == Format::f32) {
+    ptx::store(Shared<F32x2>{address}, F32x2{low, high});
+  } else {
+    ptx::store(Shared<u32>{address},
+               format == Format::bf16 ? ptx::pack_bf16(low, high) : ptx::pack_fp16(low, high));
+  }
+}
+
+GEMMULE_DEVICE numerics::Gradient gradient(const DgluOptions& options, float r, float gate, float input,
+                                           float prob) {
+  if (options.activation == Activation::dgeglu) return numerics::dgeglu(r, gate, input, prob, options.geglu);
+  return numerics::dswiglu(r, gate, input, prob);
+}
+
+/// Factors of one tile. Row 2 half + upper of the four a thread owns.
+struct RowFactors {
+  float alpha_squared;
+  float beta;
+  float prob[4];
+};
+
+/// Sums over the eight lanes that share lane % 4, of four values each: lanes with bits (16, 8) = (0, 0), (0, 1), (1, 0),
+/// (1, 1) return the total of gate.x, gate.y, input.x, input.y. The order of additions is fixed.
+GEMMULE_DEVICE float sum_over_rows(F32x2 gate, F32x2 input) {
+  const u32 lane = ptx::lane_index();
+  const bool input_half = (lane & 16) != 0;
+  F32x2 keep = input_half ? input : gate;
+  const F32x2 send = input_half ? gate : input;
+  keep.x += ptx::shuffle_xor(send.x, 16);
+  keep.y += ptx::shuffle_xor(send.y, 16);
+  const bool odd_half = (lane & 8) != 0;
+  const float other = ptx::shuffle_xor(odd_half ? keep.x : keep.y, 8);
+  const float sum = (odd_half ? keep.y : keep.x) + other;
+  return sum + ptx::shuffle_xor(sum, 4);
+}
+
+/// Columns of a chunk (gates, then inputs) whose sum sum_over_rows() returns in this lane, for j = 0.
+GEMMULE_DEVICE u32 summed_column(u32 lane) {
+  return ((lane & 16) != 0 ? chunk_columns : 0) + lane % 4 * 2 + ((lane & 8) != 0 ? 1 : 0);
+}
+
+/// One thread's part. `accumulators` gives element 4 j + 2 upper + column of half `half`. `column_sums` points at the 64
+/// sums of this warp (options.has_dbias).
+template <class Accumulators>
+GEMMULE_DEVICE void dglu_chunk(const DgluOptions& options, const Accumulators& accumulators,
+                               const RowFactors& factors, Shared<u8> c, Shared<u8> d, u32 thread,
+                               Shared<float> column_sums, float (&dprob)[4]) {
+  const ChunkLane c_lane = ChunkLane::of(thread, options.c);
+  const ChunkLane d_lane = ChunkLane::of(thread, options.d);
+#pragma unroll
+  for (u32 j = 0; j < 4; ++j) {
+    const u32 c_gate = c_lane.pair(c, options.c, j, false);
+    const u32 c_input = c_lane.pair(c, options.c, j, true);
+    const u32 d_gate = d_lane.pair(d, options.d, j, false);
+    const u32 d_input = d_lane.pair(d, options.d, j, true);
+    F32x2 gate_sum{0, 0}, input_sum{0, 0};
+#pragma unroll
+    for (u32 row = 0; row < 4; ++row) {
+      const u32 offset = ChunkLane::row_offset(row / 2, row % 2);
+      const F32x2 gate = load_pair(c_gate + offset, options.c);
+      const F32x2 input = load_pair(c_input + offset, options.c);
+      const u32 element = 4 * j + 2 * (row % 2);
+      const numerics::Gradient x =
+          gradient(options, accumulators.get(row / 2, element) * factors.alpha_squared, gate.x * factors.beta,
+                   input.x * factors.beta, factors.prob[row]);
+      const numerics::Gradient y =
+          gradient(options, accumulators.get(row / 2, element + 1) * factors.alpha_squared,
+                   gate.y * factors.beta, input.y * factors.beta, factors.prob[row]);
+      store_pair(d_gate + offset, options.d, x.gate, y.gate);
+      store_pair(d_input + offset, options.d, x.input, y.input);
+      if (options.has_dprob) dprob[row] += x.dprob + y.dprob;
+      if (options.has_dbias) {
+        gate_sum = {gate_sum.x + x.gate, gate_sum.y + y.gate};
+        input_sum = {input_sum.x + x.input, input_sum.y + y.input};
+      }
+    }
+    if (options.has_dbias) {
+      const float sum = sum_over_rows(gate_sum, input_sum);
+      const u32 lane = ptx::lane_index();
+      if ((lane & 4) == 0) ptx::store(column_sums + (summed_column(lane) + 8 * j), sum);
+    }
+  }
+}
+
+}  // namespace gemmule::kernels

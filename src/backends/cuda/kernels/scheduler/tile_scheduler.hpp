@@ -1,0 +1,116 @@
+// Hands tiles to the roles of a persistent kernel. One warp of the first CTA of each cluster walks the tiles, finds the
+// expert of each and sends a record to every CTA of the cluster, through a ring in shared memory that runs ahead of the
+// roles that read it.
+#pragma once
+
+#include "ptx/global.hpp"
+#include "ptx/identity.hpp"
+#include "ptx/mbarrier.hpp"
+#include "ptx/warp.hpp"
+#include "scheduler/tile_order.hpp"
+
+namespace gemmule::kernels {
+
+using ptx::i32;
+using ptx::U32x4;
+
+/// Position in a ring of buffers: which one, and the parity of its current round.
+struct RingState {
+  u32 index = 0;
+  u32 parity = 0;
+
+  template <u32 size>
+  GEMMULE_DEVICE void advance() {
+    index += 1;
+    if (index == size) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+struct Tile {
+  u32 row;     ///< first row of A, C and D; end_of_tiles: no more
+  u32 column;  ///< first compact column
+  u32 expert;
+  u32 columns;  ///< compact columns of this tile that exist
+};
+inline constexpr u32 end_of_tiles = 0xFFFFFFFFu;
+
+/// The ring of records. `full` completes when the 16 bytes of a record are there; `empty`, of which only the first CTA's
+/// is used, when every reader of the cluster has read it.
+struct TileRing {
+  static constexpr u32 size = 4;
+  ptx::Shared<U32x4> records;
+  ptx::Barrier full;
+  ptx::Barrier empty;
+};
+
+/// Reads the next record with a whole warp; one lane tells the first CTA of the cluster.
+GEMMULE_DEVICE Tile read_tile(const TileRing& ring, RingState& at) {
+  ptx::wait(ring.full + at.index, at.parity);
+  const U32x4 record = ptx::load(ring.records + at.index);
+  ptx::sync_warp();
+  if (ptx::lane_index() == 0) ptx::arrive_remote(ring.empty + at.index, 0);
+  at.advance<TileRing::size>();
+  return {record.x, record.y, record.z, record.w};
+}
+
+/// Number of experts that end at or before `row`, that is the expert of that row. A whole warp; at most 1024 experts.
+GEMMULE_DEVICE u32 expert_of_row(const i32* offsets, u32 experts, i32 row) {
+  const u32 lane = ptx::lane_index();
+  const u32 last_of_block = lane * 32 + 31;
+  const bool block_ends = last_of_block < experts && ptx::load(offsets + last_of_block) <= row;
+  const u32 first = ptx::population_count(ptx::warp_ballot(block_ends)) * 32;
+  const bool ends = first + lane < experts && ptx::load(offsets + first + lane) <= row;
+  return first + ptx::population_count(ptx::warp_ballot(ends));
+}
+
+struct TileGrid {
+  const i32* offsets;
+  u32 experts;
+  u32 n;           ///< compact columns
+  u32* next_tile;  ///< null: a fixed stride
+};
+
+/// The scheduler warp. Each CTA takes 128 rows of a row unit of 128 x cluster rows.
+template <u32 tile_n, u32 cluster>
+GEMMULE_DEVICE void schedule_tiles(const TileGrid& grid, const TileRing& ring) {
+  constexpr u32 unit = 128 * cluster;
+  const u32 lane = ptx::lane_index();
+  const u32 column_tiles = (grid.n + tile_n - 1) / tile_n;
+  const u32 units = static_cast<u32>(ptx::load(grid.offsets + (grid.experts - 1))) / unit;
+  RingState at;
+  u32 index = ptx::cluster_index();
+  for (bool more = true; more;) {
+    if (grid.next_tile != nullptr) {
+      index = lane == 0 ? ptx::fetch_add(grid.next_tile, 1) : 0;
+      index = ptx::shuffle(index, 0);
+    }
+    const u32 unit_index = index / column_tiles;
+    Tile tile{end_of_tiles, 0, 0, 0};
+    more = unit_index < units;
+    if (more) {
+      const u32 expert = expert_of_row(grid.offsets, grid.experts, static_cast<i32>(unit_index * unit));
+      const u32 begin = expert == 0 ? 0 : static_cast<u32>(ptx::load(grid.offsets + (expert - 1)));
+      const u32 end = static_cast<u32>(ptx::load(grid.offsets + expert));
+      const TilePosition position =
+          tile_position(index - begin / unit * column_tiles, (end - begin) / unit, column_tiles);
+      const u32 column = position.column * tile_n;
+      const u32 left = grid.n - column;
+      tile = {begin + position.row * unit, column, expert, left < tile_n ? left : tile_n};
+    }
+    ptx::wait(ring.empty + at.index, at.parity ^ 1);
+    if (lane < cluster) {
+      const u32 row = tile.row == end_of_tiles ? end_of_tiles : tile.row + lane * 128;
+      ptx::arrive_expect_bytes_remote(ring.full + at.index, lane, sizeof(U32x4));
+      ptx::store_remote(ring.records + at.index, {row, tile.column, tile.expert, tile.columns},
+                        ring.full + at.index, lane);
+    }
+    ptx::sync_warp();
+    at.advance<TileRing::size>();
+    index += ptx::cluster_count();
+  }
+}
+
+}  // namespace gemmule::kernels
