@@ -109,6 +109,13 @@ class Allocator {
   virtual ~Allocator() = default;
   /// At least `bytes` bytes aligned to 256, usable on `stream`. Throws on failure. bytes may be 0.
   virtual void* allocate(std::size_t bytes, Device device, Stream stream) = 0;
+  /// Memory for the output that `description` describes (its data is null); allocate(description.bytes()) unless
+  /// overridden, for callers who make arrays of their own kind. Outputs are asked for in
+  /// the order c, d, d_col, sfd_row, sfd_col, amax (srelu) or d_row, d_col, sfd_row, sfd_col, dbias, amax (dglu); absent
+  /// ones are skipped.
+  virtual void* allocate_output(const Tensor& description, Stream stream) {
+    return allocate(description.bytes(), description.device, stream);
+  }
   /// Called for scratch memory once the work that uses it has been enqueued on `stream`, and for outputs when the
   /// call that allocated them fails. Outputs of a successful call belong to the caller.
   virtual void deallocate(void* data, std::size_t bytes, Device device, Stream stream) noexcept = 0;

@@ -6,12 +6,8 @@ namespace {
 /// One allocation, given back unless release() was called.
 class Memory {
  public:
-  Memory(Allocator& allocator, std::size_t bytes, Device device, Stream stream)
-      : allocator_(&allocator),
-        data_(allocator.allocate(bytes, device, stream)),
-        bytes_(bytes),
-        device_(device),
-        stream_(stream) {}
+  Memory(Allocator& allocator, void* data, std::size_t bytes, Device device, Stream stream)
+      : allocator_(&allocator), data_(data), bytes_(bytes), device_(device), stream_(stream) {}
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   ~Memory() {
@@ -33,12 +29,14 @@ void allocate_and_run(const Plan& plan, const Arguments& args, std::span<const O
   if (outputs.empty()) {
     const std::size_t bytes = plan.workspace_size(args[Role::a].shape[0]);
     if (bytes == 0) return plan.execute(args, nullptr, 0, stream);
-    const Memory workspace(allocator, bytes, plan.key().device, stream);
+    const Device device = plan.key().device;
+    const Memory workspace(allocator, allocator.allocate(bytes, device, stream), bytes, device, stream);
     return plan.execute(args, workspace.data(), bytes, stream);
   }
   const Output& output = outputs.front();
   if (!output.tensor->present()) return allocate_and_run(plan, args, outputs.subspan(1), allocator, stream);
-  Memory memory(allocator, output.tensor->bytes(), plan.key().device, stream);
+  Memory memory(allocator, allocator.allocate_output(*output.tensor, stream), output.tensor->bytes(),
+                plan.key().device, stream);
   output.tensor->data = memory.data();
   if (output.initial && output.tensor->bytes() > 0) initialise(*output.tensor, *output.initial, stream);
   allocate_and_run(plan, args, outputs.subspan(1), allocator, stream);
