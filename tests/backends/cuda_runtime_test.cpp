@@ -1,6 +1,8 @@
 // The backend without a device: what is said about missing parts, checks of offsets, kernels and their table.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <set>
@@ -12,6 +14,7 @@
 #include "backends/cuda/device.hpp"
 #include "backends/cuda/driver.hpp"
 #include "backends/cuda/nvrtc.hpp"
+#include "backends/cuda/nvtx.hpp"
 #include "gemmule/error.hpp"
 
 namespace gemmule::cuda {
@@ -58,6 +61,20 @@ TEST(Runtime, ReportSaysSomethingAboutEveryPart) {
   EXPECT_NE(r.driver, "");
   EXPECT_NE(r.compiler, "");
   EXPECT_NE(r.cache, "");
+}
+
+TEST(Profiler, SeesOneRangePerCall) {
+  ::setenv("NVTX_INJECTION64_PATH", GEMMULE_TEST_NVTX_PROBE, 1);
+  void* probe = ::dlopen(GEMMULE_TEST_NVTX_PROBE, RTLD_LAZY);
+  ASSERT_NE(probe, nullptr);
+  const auto* log = static_cast<const std::string*>(::dlsym(probe, "probe_log"));
+  ASSERT_NE(log, nullptr);
+  {
+    const ProfilerRange outer("outer");
+    const ProfilerRange inner("inner");
+  }
+  EXPECT_EQ(*log, "push outer, push inner, pop, pop, ");
+  ::unsetenv("NVTX_INJECTION64_PATH");
 }
 
 TEST(Checks, OffsetsBreakingARuleAreNamed) {

@@ -9,6 +9,7 @@
 #include "backends/cuda/driver.hpp"
 #include "backends/cuda/module.hpp"
 #include "backends/cuda/nvrtc.hpp"
+#include "backends/cuda/nvtx.hpp"
 #include "gemmule/error.hpp"
 
 namespace gemmule::cuda {
@@ -69,6 +70,7 @@ void execute(const Plan& plan, const Operands& operands, void* workspace, std::s
              Stream stream) {
   check_workspace(plan, operands.m, workspace, workspace_bytes);
   if (operands.m == 0) return;  // no row, nothing to accumulate
+  const ProfilerRange range(plan.kernel->name);
   const ContextScope scope(plan.context);
   const auto handle = static_cast<StreamHandle>(stream.handle);
   if (checks_requested()) check_device_values(plan.problem, operands, handle);
