@@ -12,7 +12,12 @@
 namespace gemmule::operators {
 
 void check_available(const Problem& problem, Backend backend, Device device) {
-  if (backend == Backend::cuda) cuda::check_available(problem, device.index);
+  if (backend != Backend::cuda) return;
+  try {
+    cuda::check_available(problem, device.index);
+  } catch (const RuntimeFailure& e) {
+    throw RuntimeFailure(name(device) + " cannot be used: " + e.what());
+  }
 }
 
 Executable::Executable(const Problem& problem, Backend backend, Device device)
