@@ -77,8 +77,7 @@ GEMMULE_HD float reciprocal_near_one(float x) {
 /// 1 / (1 + e^-x), accurate relative to the result down to the subnormals. Exactly 0.5 at 0, 1 at 128, 0 at -128, and
 /// no NaN at infinities.
 GEMMULE_HD float sigmoid(float x) {
-  const float magnitude = float_of(bits_of(x) & magnitude_mask);
-  const float e = exp_negative(magnitude);
+  const float e = exp_negative(__builtin_fabsf(x));
   const float numerator = x < 0.0f ? e : 1.0f;
   return numerator * reciprocal_near_one(1.0f + e);
 }

@@ -47,10 +47,22 @@ struct ChunkLane {
   }
 };
 
-GEMMULE_DEVICE F32x2 load_pair(u32 address, Format format) {
-  if (format == Format::f32) return ptx::load(Shared<F32x2>{address});
-  const u32 pair = ptx::load(Shared<u32>{address});
-  return format == Format::bf16 ? ptx::unpack_bf16(pair) : ptx::unpack_fp16(pair);
+/// Two neighbouring elements as they are in memory: 16-bit formats use x only.
+struct RawPair {
+  u32 x, y;
+};
+
+GEMMULE_DEVICE RawPair load_pair(u32 address, Format format) {
+  if (format == Format::f32) {
+    const F32x2 pair = ptx::load(Shared<F32x2>{address});
+    return {numerics::bits_of(pair.x), numerics::bits_of(pair.y)};
+  }
+  return {ptx::load(Shared<u32>{address}), 0};
+}
+
+GEMMULE_DEVICE F32x2 decode_pair(RawPair raw, Format format) {
+  if (format == Format::f32) return {numerics::float_of(raw.x), numerics::float_of(raw.y)};
+  return format == Format::bf16 ? ptx::unpack_bf16(raw.x) : ptx::unpack_fp16(raw.x);
 }
 
 GEMMULE_DEVICE void store_pair(u32 address, Format format, float low, float high) {
@@ -75,46 +87,74 @@ struct RowFactors {
   float prob[4];
 };
 
-/// Sums over the eight lanes that share lane % 4, of four values each: lanes with bits (16, 8) = (0, 0), (0, 1), (1, 0),
-/// (1, 1) return the total of gate.x, gate.y, input.x, input.y. The order of additions is fixed.
-GEMMULE_DEVICE float sum_over_rows(F32x2 gate, F32x2 input) {
+/// Sums over the eight lanes that share lane % 4, of eight values each: two column pairs of the gate (values 0..3) and the
+/// same of the input (4..7). Lane bits 16, 8, 4 select the value whose total the lane returns. The order of additions
+/// is fixed.
+GEMMULE_DEVICE float sum_over_rows(const float (&value)[8]) {
   const u32 lane = ptx::lane_index();
-  const bool input_half = (lane & 16) != 0;
-  F32x2 keep = input_half ? input : gate;
-  const F32x2 send = input_half ? gate : input;
-  keep.x += ptx::shuffle_xor(send.x, 16);
-  keep.y += ptx::shuffle_xor(send.y, 16);
-  const bool odd_half = (lane & 8) != 0;
-  const float other = ptx::shuffle_xor(odd_half ? keep.x : keep.y, 8);
-  const float sum = (odd_half ? keep.y : keep.x) + other;
-  return sum + ptx::shuffle_xor(sum, 4);
+  const bool upper4 = (lane & 16) != 0;
+  float four[4];
+#pragma unroll
+  for (u32 i = 0; i < 4; ++i) {
+    const float received = ptx::shuffle_xor(upper4 ? value[i] : value[i + 4], 16);
+    four[i] = (upper4 ? value[i + 4] : value[i]) + received;
+  }
+  const bool upper2 = (lane & 8) != 0;
+  float two[2];
+#pragma unroll
+  for (u32 i = 0; i < 2; ++i) {
+    const float received = ptx::shuffle_xor(upper2 ? four[i] : four[i + 2], 8);
+    two[i] = (upper2 ? four[i + 2] : four[i]) + received;
+  }
+  const bool upper1 = (lane & 4) != 0;
+  const float received = ptx::shuffle_xor(upper1 ? two[0] : two[1], 4);
+  return (upper1 ? two[1] : two[0]) + received;
 }
 
-/// Columns of a chunk (gates, then inputs) whose sum sum_over_rows() returns in this lane, for j = 0.
+/// Column of a chunk (gates, then inputs) whose sum sum_over_rows() returns in this lane, for column pairs j = 0 and 1.
 GEMMULE_DEVICE u32 summed_column(u32 lane) {
-  return ((lane & 16) != 0 ? chunk_columns : 0) + lane % 4 * 2 + ((lane & 8) != 0 ? 1 : 0);
+  return ((lane & 16) != 0 ? chunk_columns : 0) + ((lane & 8) != 0 ? 8 : 0) + lane % 4 * 2 +
+         ((lane & 4) != 0 ? 1 : 0);
 }
+
+/// C of the four rows of one column pair.
+struct ColumnPair {
+  RawPair gate[4], input[4];
+
+  GEMMULE_DEVICE void load(const ChunkLane& lane, Shared<u8> chunk, Format format, u32 j) {
+    const u32 gates = lane.pair(chunk, format, j, false);
+    const u32 inputs = lane.pair(chunk, format, j, true);
+#pragma unroll
+    for (u32 row = 0; row < 4; ++row) {
+      gate[row] = load_pair(gates + ChunkLane::row_offset(row / 2, row % 2), format);
+      input[row] = load_pair(inputs + ChunkLane::row_offset(row / 2, row % 2), format);
+    }
+  }
+};
 
 /// One thread's part. `accumulators` gives element 4 j + 2 upper + column of half `half`. `column_sums` points at the 64
-/// sums of this warp (options.has_dbias).
+/// sums of this warp (options.has_dbias). C of the next column pair is loaded before the gradient of this one: a warp is
+/// alone on its scheduler here, so the latency of shared memory would otherwise be idle time.
 template <class Accumulators>
 GEMMULE_DEVICE void dglu_chunk(const DgluOptions& options, const Accumulators& accumulators,
                                const RowFactors& factors, Shared<u8> c, Shared<u8> d, u32 thread,
                                Shared<float> column_sums, float (&dprob)[4]) {
   const ChunkLane c_lane = ChunkLane::of(thread, options.c);
   const ChunkLane d_lane = ChunkLane::of(thread, options.d);
+  ColumnPair next;
+  next.load(c_lane, c, options.c, 0);
+  float sums[8];
 #pragma unroll
   for (u32 j = 0; j < 4; ++j) {
-    const u32 c_gate = c_lane.pair(c, options.c, j, false);
-    const u32 c_input = c_lane.pair(c, options.c, j, true);
+    const ColumnPair now = next;
+    if (j < 3) next.load(c_lane, c, options.c, j + 1);
     const u32 d_gate = d_lane.pair(d, options.d, j, false);
     const u32 d_input = d_lane.pair(d, options.d, j, true);
     F32x2 gate_sum{0, 0}, input_sum{0, 0};
 #pragma unroll
     for (u32 row = 0; row < 4; ++row) {
-      const u32 offset = ChunkLane::row_offset(row / 2, row % 2);
-      const F32x2 gate = load_pair(c_gate + offset, options.c);
-      const F32x2 input = load_pair(c_input + offset, options.c);
+      const F32x2 gate = decode_pair(now.gate[row], options.c);
+      const F32x2 input = decode_pair(now.input[row], options.c);
       const u32 element = 4 * j + 2 * (row % 2);
       const numerics::Gradient x =
           gradient(options, accumulators.get(row / 2, element) * factors.alpha_squared, gate.x * factors.beta,
@@ -122,6 +162,7 @@ GEMMULE_DEVICE void dglu_chunk(const DgluOptions& options, const Accumulators& a
       const numerics::Gradient y =
           gradient(options, accumulators.get(row / 2, element + 1) * factors.alpha_squared,
                    gate.y * factors.beta, input.y * factors.beta, factors.prob[row]);
+      const u32 offset = ChunkLane::row_offset(row / 2, row % 2);
       store_pair(d_gate + offset, options.d, x.gate, y.gate);
       store_pair(d_input + offset, options.d, x.input, y.input);
       if (options.has_dprob) dprob[row] += x.dprob + y.dprob;
@@ -131,9 +172,12 @@ GEMMULE_DEVICE void dglu_chunk(const DgluOptions& options, const Accumulators& a
       }
     }
     if (options.has_dbias) {
-      const float sum = sum_over_rows(gate_sum, input_sum);
-      const u32 lane = ptx::lane_index();
-      if ((lane & 4) == 0) ptx::store(column_sums + (summed_column(lane) + 8 * j), sum);
+      sums[j % 2 * 2] = gate_sum.x;
+      sums[j % 2 * 2 + 1] = gate_sum.y;
+      sums[4 + j % 2 * 2] = input_sum.x;
+      sums[4 + j % 2 * 2 + 1] = input_sum.y;
+      if (j % 2 == 1)
+        ptx::store(column_sums + (summed_column(ptx::lane_index()) + 8 * (j - 1)), sum_over_rows(sums));
     }
   }
 }
