@@ -50,6 +50,14 @@ void Executable::run(const Operands& operands, void* workspace, std::size_t work
   }
 }
 
+bool device_checks_requested() noexcept {
+  return cuda::checks_requested();
+}
+
+bool read_device_values(const Tensor& tensor, void* host, Stream stream) {
+  return cuda::read_values(tensor.device.index, tensor.data, host, tensor.bytes(), stream);
+}
+
 void initialise(const Tensor& tensor, InitialValue value, Stream stream) {
   constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
   if (tensor.device.type == DeviceType::cuda) {

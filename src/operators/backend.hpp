@@ -29,6 +29,11 @@ class Executable {
   std::shared_ptr<const cuda::Plan> cuda_plan_;  ///< null on the host
 };
 
+/// GEMMULE_CHECK=1: values in device memory are checked too, which synchronises.
+bool device_checks_requested() noexcept;
+/// Copies a contiguous tensor in device memory to the host. False while the stream is being captured.
+bool read_device_values(const Tensor& tensor, void* host, Stream stream);
+
 /// Sets every element of a contiguous tensor on `stream`: to zero, or (float32 only) to minus infinity.
 enum class InitialValue : std::uint8_t { zero, minus_infinity };
 void initialise(const Tensor& tensor, InitialValue value, Stream stream);

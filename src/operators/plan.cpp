@@ -105,7 +105,7 @@ std::size_t Plan::workspace_size(std::int64_t rows) const {
   return executable_.workspace_size(rows);
 }
 
-Operands Plan::bind(const Arguments& args) const {
+Operands Plan::bind(const Arguments& args, Stream stream) const {
   const Problem& p = key_.problem;
   if (!p.block_scaled()) check_no_scale_controls(args);
   check_presence_and_dtypes(args, key_);
@@ -127,7 +127,7 @@ Operands Plan::bind(const Arguments& args) const {
            gemmule::name(key_.device) + " as compiled");
   check_addresses(args, Needed::all);
   check_overlap(args, e, p.quantize);
-  check_values(args, p, e.m);
+  check_values(args, p, e.m, device_checks_requested() ? &stream : nullptr);
 
   Operands o;
   o.m = e.m;
@@ -159,7 +159,7 @@ Operands Plan::bind(const Arguments& args) const {
 }
 
 void Plan::execute(const Arguments& args, void* workspace, std::size_t workspace_bytes, Stream stream) const {
-  const Operands operands = bind(args);
+  const Operands operands = bind(args, stream);
   check_workspace(workspace, workspace_bytes, executable_.workspace_size(operands.m));
   executable_.run(operands, workspace, workspace_bytes, stream);
 }

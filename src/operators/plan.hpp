@@ -31,7 +31,7 @@ class Plan {
   void execute(const Arguments& args, void* workspace, std::size_t workspace_bytes, Stream stream) const;
 
  private:
-  Operands bind(const Arguments& args) const;
+  Operands bind(const Arguments& args, Stream stream) const;
 
   PlanKey key_;
   Executable executable_;

@@ -69,15 +69,12 @@ void check_addresses(const Arguments& args, Needed needed);
 /// No output shares memory with another tensor of the call, except d_col with d where both get the same values.
 void check_overlap(const Arguments& args, const Extents& extents, bool quantize);
 
-// Values, where they can be read without a device: host memory with data.
-void check_offset_values(const Arguments& args, std::int64_t m, int m_aligned);
-void check_norm_const_value(const Arguments& args);
-void check_pointer_values(const Arguments& args, Role role);
-
 /// M is a multiple of m_aligned where the kernels rely on it: BF16, and offsets taken from A.
 void check_rows(const Arguments& args, const Problem& problem, std::int64_t m);
-/// Every value rule that `problem` has.
-void check_values(const Arguments& args, const Problem& problem, std::int64_t m);
+/// The values of offsets, pointer arrays and norm_const, where they can be read: in host memory with data, and with
+/// `device_reads` in device memory, after the work on that stream.
+void check_values(const Arguments& args, const Problem& problem, std::int64_t m,
+                  const Stream* device_reads = nullptr);
 /// The tensor's device; all host memory counts as one.
 Device memory_of(const Tensor& tensor);
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <vector>
 
 #include "operators/checks.hpp"
 #include "operators/environment.hpp"
@@ -40,9 +41,62 @@ std::int64_t span_bytes(const Arguments& args, Role role, const Extents& e) {
                                                           : bytes;  // the second half is never read
 }
 
+/// The values of a tensor where they can be read: in host memory, or a copy made on request. Null otherwise.
 template <class T>
-const T* host_values(const Tensor& t) {
-  return t.present() && on_host(t) ? static_cast<const T*>(t.data) : nullptr;
+class Values {
+ public:
+  Values(const Tensor& t, const Stream* device_reads) {
+    if (!t.present() || empty(t)) return;
+    if (on_host(t)) {
+      data_ = static_cast<const T*>(t.data);
+    } else if (device_reads) {
+      copy_.resize(static_cast<std::size_t>(t.numel()));
+      if (read_device_values(t, copy_.data(), *device_reads)) data_ = copy_.data();
+    }
+  }
+  explicit operator bool() const { return data_; }
+  const T& operator[](std::int64_t i) const { return data_[i]; }
+
+ private:
+  std::vector<T> copy_;
+  const T* data_ = nullptr;
+};
+
+void check_offset_values(const Arguments& args, std::int64_t m, int m_aligned, const Stream* device_reads) {
+  const Values<std::int32_t> ends(args[Role::padded_offsets], device_reads);
+  if (!ends) return;
+  const std::int64_t experts = args[Role::padded_offsets].shape[0];
+  std::int32_t previous = 0;
+  for (std::int64_t g = 0; g < experts; ++g) {
+    const std::int32_t end = ends[g];
+    if (end >= previous && end % m_aligned == 0 && end <= m) {
+      previous = end;
+      continue;
+    }
+    const std::string value = std::to_string(end) + " for expert " + std::to_string(g);
+    if (end < previous)
+      reject(args.name(Role::padded_offsets), value,
+             "at least " + std::to_string(previous) + ", where its rows begin");
+    if (end % m_aligned != 0)
+      reject(args.name(Role::padded_offsets), value, "a multiple of " + std::to_string(m_aligned));
+    reject(args.name(Role::padded_offsets), value,
+           "at most " + std::to_string(m) + ", the rows of " + args.name(Role::a));
+  }
+}
+
+void check_norm_const_value(const Arguments& args, const Stream* device_reads) {
+  const Values<float> value(args[Role::norm_const], device_reads);
+  if (value && !(std::isfinite(value[0]) && value[0] > 0))
+    reject(args.name(Role::norm_const), std::to_string(value[0]), "a finite value > 0");
+}
+
+void check_pointer_values(const Arguments& args, Role role, const Stream* device_reads) {
+  const Values<std::int64_t> pointers(args[role], device_reads);
+  if (!pointers) return;
+  for (std::int64_t g = 0; g < args[role].shape[0]; ++g)
+    if (pointers[g] == 0 || pointers[g] % 16 != 0)
+      reject(args.name(role), std::to_string(pointers[g]) + " for expert " + std::to_string(g),
+             "an address that is a multiple of 16 bytes");
 }
 
 }  // namespace
@@ -98,43 +152,6 @@ void check_overlap(const Arguments& args, const Extents& e, bool quantize) {
   }
 }
 
-void check_offset_values(const Arguments& args, std::int64_t m, int m_aligned) {
-  const auto* ends = host_values<std::int32_t>(args[Role::padded_offsets]);
-  if (!ends) return;
-  const std::int64_t experts = args[Role::padded_offsets].shape[0];
-  std::int32_t previous = 0;
-  for (std::int64_t g = 0; g < experts; ++g) {
-    const std::int32_t end = ends[g];
-    if (end >= previous && end % m_aligned == 0 && end <= m) {
-      previous = end;
-      continue;
-    }
-    const std::string value = std::to_string(end) + " for expert " + std::to_string(g);
-    if (end < previous)
-      reject(args.name(Role::padded_offsets), value,
-             "at least " + std::to_string(previous) + ", where its rows begin");
-    if (end % m_aligned != 0)
-      reject(args.name(Role::padded_offsets), value, "a multiple of " + std::to_string(m_aligned));
-    reject(args.name(Role::padded_offsets), value,
-           "at most " + std::to_string(m) + ", the rows of " + args.name(Role::a));
-  }
-}
-
-void check_norm_const_value(const Arguments& args) {
-  const auto* value = host_values<float>(args[Role::norm_const]);
-  if (value && !(std::isfinite(*value) && *value > 0))
-    reject(args.name(Role::norm_const), std::to_string(*value), "a finite value > 0");
-}
-
-void check_pointer_values(const Arguments& args, Role role) {
-  const auto* pointers = host_values<std::int64_t>(args[role]);
-  if (!pointers) return;
-  for (std::int64_t g = 0; g < args[role].shape[0]; ++g)
-    if (pointers[g] == 0 || pointers[g] % 16 != 0)
-      reject(args.name(role), std::to_string(pointers[g]) + " for expert " + std::to_string(g),
-             "an address that is a multiple of 16 bytes");
-}
-
 void check_rows(const Arguments& args, const Problem& p, std::int64_t m) {
   const bool from_a = p.single_group_runtime_offsets;
   if ((from_a || !p.block_scaled()) && m % p.m_aligned != 0)
@@ -143,11 +160,11 @@ void check_rows(const Arguments& args, const Problem& p, std::int64_t m) {
                (from_a ? " with use_single_group_runtime_offsets" : " with BF16"));
 }
 
-void check_values(const Arguments& args, const Problem& p, std::int64_t m) {
-  if (!p.single_group_runtime_offsets) check_offset_values(args, m, p.m_aligned);
-  if (p.quantize) check_norm_const_value(args);
-  check_pointer_values(args, Role::b_ptrs);
-  check_pointer_values(args, Role::sfb_ptrs);
+void check_values(const Arguments& args, const Problem& p, std::int64_t m, const Stream* device_reads) {
+  if (!p.single_group_runtime_offsets) check_offset_values(args, m, p.m_aligned, device_reads);
+  if (p.quantize) check_norm_const_value(args, device_reads);
+  check_pointer_values(args, Role::b_ptrs, device_reads);
+  check_pointer_values(args, Role::sfb_ptrs, device_reads);
 }
 
 void check_memory(const Arguments& args, const PlanKey& key, Needed needed) {

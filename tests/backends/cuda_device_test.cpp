@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "backends/cuda/checks.hpp"
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/device.hpp"
 #include "backends/cuda/driver.hpp"
@@ -247,18 +246,14 @@ TEST_F(DeviceTest, TheDriverAgreesWithOurRulesOfTensorMaps) {
   EXPECT_GT(refused, 100);
 }
 
-TEST_F(DeviceTest, ValuesOnTheDeviceAreCheckedOnRequest) {
-  Problem problem;
-  problem.experts = 3;
-  Operands operands;
-  operands.m = 1024;
-  const std::int32_t good[] = {256, 256, 1024}, bad[] = {256, 300, 1024};
-  DeviceMemory offsets(0, good, sizeof good);
-  operands.padded_offsets = static_cast<const std::int32_t*>(offsets.data());
-  const ContextScope scope(primary_context(0));
-  EXPECT_NO_THROW(check_device_values(problem, operands, nullptr));
-  offsets.upload(bad, sizeof bad);
-  EXPECT_THROW(check_device_values(problem, operands, nullptr), InvalidArgument);
+TEST_F(DeviceTest, ValuesAreReadAfterTheWorkOnTheStream) {
+  DeviceMemory memory(0, 64 << 20);
+  const OwnStream own(0);
+  fill(0, memory.data(), 7, memory.bytes() / 4, own.stream());
+  std::uint32_t last = 0;
+  const auto* words = static_cast<const std::uint32_t*>(memory.data());
+  EXPECT_TRUE(read_values(0, words + memory.bytes() / 4 - 1, &last, 4, own.stream()));
+  EXPECT_EQ(last, 7u);
 }
 
 TEST_F(DeviceTest, TimesWhatAStreamDoes) {

@@ -8,7 +8,6 @@
 #include <set>
 #include <string>
 
-#include "backends/cuda/checks.hpp"
 #include "backends/cuda/compile.hpp"
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/device.hpp"
@@ -75,29 +74,6 @@ TEST(Profiler, SeesOneRangePerCall) {
   }
   EXPECT_EQ(*log, "push outer, push inner, pop, pop, ");
   ::unsetenv("NVTX_INJECTION64_PATH");
-}
-
-TEST(Checks, OffsetsBreakingARuleAreNamed) {
-  const std::int32_t good[] = {0, 256, 256, 1024};
-  EXPECT_NO_THROW(check_offsets(good, 4, 256, 1024));
-  EXPECT_NO_THROW(check_offsets(good, 4, 256, 2000));
-  const auto message = [](const std::int32_t(&offsets)[3], int aligned, std::int64_t m) {
-    return message_of([&] { check_offsets(offsets, 3, aligned, m); });
-  };
-  EXPECT_NE(message({256, 520, 1024}, 256, 1024).find("padded_offsets[1] is 520"), std::string::npos);
-  EXPECT_NE(message({256, 128, 1024}, 128, 1024).find("at least its predecessor, 256"), std::string::npos);
-  EXPECT_NE(message({-256, 0, 0}, 256, 1024).find("padded_offsets[0] is -256"), std::string::npos);
-  EXPECT_NE(message({256, 512, 1024}, 256, 1023).find("at most the number of rows of A, 1023"),
-            std::string::npos);
-}
-
-TEST(Checks, NullAndMisalignedPointersAreNamed) {
-  const std::int64_t pointers[] = {4096, 0, 4104};
-  EXPECT_NO_THROW(check_pointers("b_ptrs", pointers, 1));
-  EXPECT_NE(message_of([&] { check_pointers("b_ptrs", pointers, 3); }).find("b_ptrs[1] is 0"),
-            std::string::npos);
-  EXPECT_NE(message_of([&] { check_pointers("sfb_ptrs", pointers + 2, 1); }).find("sfb_ptrs[0] is 4104"),
-            std::string::npos);
 }
 
 // What a kernel's specialization may depend on. Each common problem is compiled for every architecture it names.

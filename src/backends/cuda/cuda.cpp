@@ -1,11 +1,13 @@
 #include "backends/cuda/cuda.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <set>
 #include <utility>
 
-#include "backends/cuda/checks.hpp"
 #include "backends/cuda/driver.hpp"
 #include "backends/cuda/module.hpp"
 #include "backends/cuda/nvrtc.hpp"
@@ -73,7 +75,6 @@ void execute(const Plan& plan, const Operands& operands, void* workspace, std::s
   const ProfilerRange range(plan.kernel->name);
   const ContextScope scope(plan.context);
   const auto handle = static_cast<StreamHandle>(stream.handle);
-  if (checks_requested()) check_device_values(plan.problem, operands, handle);
   plan.kernel->launch({plan.problem, operands, plan.gpu.limits, plan.module->functions,
                        static_cast<std::byte*>(workspace), handle});
 }
@@ -97,6 +98,33 @@ void fill(int device_index, void* destination, std::uint32_t word, std::size_t w
   check(driver().cuMemsetD32Async(reinterpret_cast<DeviceAddress>(destination), word, words,
                                   static_cast<StreamHandle>(stream.handle)),
         "cuMemsetD32Async");
+}
+
+bool checks_requested() noexcept {
+  static const bool requested = [] {
+    const char* value = std::getenv("GEMMULE_CHECK");
+    return value && *value && std::string(value) != "0";
+  }();
+  return requested;
+}
+
+bool read_values(int device_index, const void* device, void* host, std::size_t bytes, Stream stream) {
+  const Driver& d = driver();
+  const ContextScope scope(primary_context(device_index));
+  const auto handle = static_cast<StreamHandle>(stream.handle);
+  int status = capture_status_none;
+  check(d.cuStreamIsCapturing(handle, &status), "cuStreamIsCapturing");
+  if (status != capture_status_none) {
+    static std::atomic_flag said;
+    if (!said.test_and_set())
+      std::fprintf(stderr,
+                   "gemmule: GEMMULE_CHECK cannot read device memory while the stream is being captured\n");
+    return false;
+  }
+  check(d.cuMemcpyDtoHAsync(host, reinterpret_cast<DeviceAddress>(device), bytes, handle),
+        "cuMemcpyDtoHAsync");
+  check(d.cuStreamSynchronize(handle), "cuStreamSynchronize");
+  return true;
 }
 
 void precompile(Arch arch, const std::vector<Op>& ops,

@@ -27,8 +27,7 @@ std::size_t workspace_size(const Plan& plan, std::int64_t m);
 
 /// Enqueues the call on `stream` (null: the legacy default stream) of the plan's device, in its primary context. No
 /// allocation, no synchronisation, no read of device memory by the host; can be captured into a graph. The caller's
-/// current context is left as found. `workspace` is device memory, 256-byte aligned. With GEMMULE_CHECK=1 in the
-/// environment the offsets and pointer tables are copied to the host and checked first (this synchronises).
+/// current context is left as found. `workspace` is device memory, 256-byte aligned.
 void execute(const Plan& plan, const Operands& operands, void* workspace, std::size_t workspace_bytes,
              Stream stream);
 
@@ -40,6 +39,13 @@ std::string refusal(const Problem& problem, int device_index);
 
 /// Enqueues a fill of device memory with 32-bit words (zeros or -inf of outputs that are accumulated into).
 void fill(int device_index, void* destination, std::uint32_t word, std::size_t words, Stream stream);
+
+/// GEMMULE_CHECK is set to something else than "" and "0": the caller of execute() wants the values of offsets, pointer
+/// arrays and norm_const checked, although that synchronises. Read once.
+bool checks_requested() noexcept;
+/// Copies device memory to the host after the work on `stream`. While the stream is being captured that is impossible:
+/// says so once on stderr and returns false.
+bool read_values(int device_index, const void* device, void* host, std::size_t bytes, Stream stream);
 
 /// What precompile() reports after each kernel.
 struct PrecompileStep {
