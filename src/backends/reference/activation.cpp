@@ -9,6 +9,7 @@ namespace {
 
 constexpr double formula_error = 4e-6;         // relative error of a float32 formula
 constexpr double situ_error = 4e-5;            // the same for dSiTU-GLU
+constexpr double situ_floor = 0x1p-40;         // product of two factors that float32 takes for 0 within 2^-20
 constexpr double tanh_error = 7.7e-6;          // absolute error of the clamp's tanh
 constexpr double tiny = 0x1p-126;              // absolute error of a sigmoid in the subnormal range
 constexpr double argument_rounding = 0x1p-23;  // relative error of the argument of a sigmoid
@@ -53,10 +54,10 @@ Derivatives geglu(const Problem& p, double gate, double input) {
   const double up = clamped_input + p.linear_offset;
   const double up_magnitude = std::fabs(clamped_input) + std::fabs(p.linear_offset);
   const double error = formula_error + std::fabs(slope) * argument_rounding;
-  // Outside the clamp the gradient is zero; inside, 1 or the value itself. A NaN stays inside.
-  const bool gate_outside = gate > high, input_outside = input > high || input < low;
-  const double gate_filter = gate_outside ? 0.0 : (p.geglu_value_filter ? gate : 1.0);
-  const double input_filter = input_outside ? 0.0 : (p.geglu_value_filter ? input : 1.0);
+  // Outside the inclusive clamps, and for NaN, the filter is 0; inside, 1 or the value itself.
+  const bool gate_inside = gate <= high, input_inside = low <= input && input <= high;
+  const double gate_filter = gate_inside ? (p.geglu_value_filter ? gate : 1.0) : 0.0;
+  const double input_filter = input_inside ? (p.geglu_value_filter ? input : 1.0) : 0.0;
   Derivatives d;
   d.gate = {up * s * (1 + slope) * gate_filter,
             up_magnitude * (s * error + tiny) * (1 + std::fabs(slope)) * std::fabs(gate_filter)};
@@ -74,7 +75,8 @@ Derivatives situglu(const Problem& p, double gate, double input) {
   Derivatives d;
   // Float32 loses the small factors 1 - tanh^2 and, in the closed form for beta1 = 4, a small sigmoid to cancellation,
   // so the magnitudes leave them out.
-  d.gate = {u * (saturating * s + gating), situ_error * std::fabs(u) * (s + saturating + std::fabs(gating))};
+  d.gate = {u * (saturating * s + gating),
+            std::fabs(u) * (situ_error * (s + saturating + std::fabs(gating)) + situ_floor)};
   d.input = {g * (1 - tu * tu), situ_error * beta1 * std::fabs(tg)};
   d.act = {g * u, situ_error * beta1 * std::fabs(tg) * std::fabs(u)};
   return d;
