@@ -24,6 +24,7 @@ struct Case {
 struct Options {
   int repeats = 5;         ///< rounds; each round times ours, pipeline and sgemm once
   bool baseline = true;    ///< false: ours only
+  bool cpu_time = false;   ///< time the process' CPU time: for one thread on a machine that is busy otherwise
   std::uint64_t seed = 1;  ///< of the synthetic operands
   std::function<void(int round, int rounds)> progress;  ///< called after every round, if set
 };
@@ -49,9 +50,9 @@ struct Result {
 /// bfloat16, or float8_e4m3fn with scales for FP8 operands. Throws InvalidArgument for an unknown format.
 Problem make_problem(Op op, const std::string& format, int experts, std::int64_t n, std::int64_t k);
 
-/// True when the baselines were built (a CBLAS was found).
+/// True when OpenBLAS was found (it is loaded at run time).
 bool has_baseline();
-/// Name, configuration and chosen core of the BLAS behind the baselines; "not built" without one.
+/// Name, configuration and chosen core of the BLAS behind the baselines; "not built: ..." without one.
 std::string baseline_description();
 
 /// Runs the case on num_threads() threads. Timings of the baselines stay empty when they are off or not built.

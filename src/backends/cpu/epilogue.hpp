@@ -24,6 +24,9 @@ struct Place {
   int cols;          ///< 1..32
 };
 
+/// Bytes between the scales of neighbours among 32 aligned rows (or columns).
+constexpr std::int64_t scale_pitch = layout::atom_offset(1, 0);
+
 GEMMULE_INLINE std::int64_t width_of(const Problem& problem) {
   return problem.op == Op::srelu ? problem.n : 2 * problem.n;
 }
@@ -85,9 +88,9 @@ inline void quantize_rows(const Call& call, const Place& at, const Tile& tile, f
   }
   const BlockScales scales = block_scales(
       amax, norm_const, [&](float largest) { return numerics::row_scale(largest, rcp_max, norm_const); });
-  const std::int64_t atoms = layout::block_atoms(width, block);
-  for (int r = 0; r < at.rows; ++r)
-    operands.sfd_row[layout::scale_offset(at.row + r, at.col / block, atoms)] = scales.code[r];
+  u8* sfd =
+      operands.sfd_row + layout::scale_offset(at.row, at.col / block, layout::block_atoms(width, block));
+  for (int r = 0; r < at.rows; ++r) sfd[r * scale_pitch] = scales.code[r];
   store_tile<Format>(operands.d, width, at,
                      [&](int r, int j) { return tile.v[r][j] * scales.multiplier[r]; });
 }
@@ -115,8 +118,8 @@ inline void quantize_cols(const Call& call, const Unit& unit, const Place& at, c
   }
   const BlockScales scales = block_scales(
       amax, norm_const, [&](float largest) { return numerics::col_scale(largest, rcp_max, norm_const); });
-  for (int j = 0; j < at.cols; ++j)
-    operands.sfd_col[sfd_col_offset(call, unit, at.col + j, at.row)] = scales.code[j];
+  u8* sfd = operands.sfd_col + sfd_col_offset(call, unit, at.col, at.row);
+  for (int j = 0; j < at.cols; ++j) sfd[j * scale_pitch] = scales.code[j];
   store_tile<Format>(operands.d_col, width_of(call.problem), at,
                      [&](int r, int j) { return tile.v[r][j] * scales.multiplier[j]; });
 }
@@ -237,8 +240,8 @@ inline void load_c(const Call& call, const Place& at, float beta, Tile& out) {
 
 /// Replaces gate and input by the gradients; adds the terms of dprob.
 template <class Activation>
-inline void gradient_tile(const BlockInput& in, int rows, Tile& gate, Tile& input, Tile& dprob,
-                          const Activation& activation) {
+__attribute__((noinline)) void gradient_tile(const BlockInput& in, int rows, Tile& gate, Tile& input,
+                                             Tile& dprob, const Activation& activation) {
   const float alpha_squared = in.alpha * in.alpha;
   for (int r = 0; r < rows; ++r) {
     const float prob = in.prob[r];

@@ -9,6 +9,7 @@ namespace gemmule::cpu::GEMMULE_CPU_NAMESPACE {
 namespace {
 
 using numerics::u16;
+using numerics::u32;
 using numerics::u8;
 
 struct Float32 {
@@ -20,32 +21,32 @@ struct Float32 {
 struct Float16 {
   using Code = u16;
   static constexpr int bits = 16;
-  GEMMULE_INLINE static float decode(u16 x) { return numerics::decode_fp16(x); }
-  GEMMULE_INLINE static u16 encode(float x) { return numerics::encode_fp16(x); }
+  GEMMULE_INLINE static float decode(u32 x) { return numerics::Fp16::decode(x); }
+  GEMMULE_INLINE static u32 encode(float x) { return numerics::encode_fp16(x); }
 };
 struct BFloat16 {
   using Code = u16;
   static constexpr int bits = 16;
-  GEMMULE_INLINE static float decode(u16 x) { return numerics::decode_bf16(x); }
-  GEMMULE_INLINE static u16 encode(float x) { return numerics::encode_bf16(x); }
+  GEMMULE_INLINE static float decode(u32 x) { return numerics::decode_bf16(static_cast<u16>(x)); }
+  GEMMULE_INLINE static u32 encode(float x) { return numerics::encode_bf16(x); }
 };
 struct Float8E4m3 {
   using Code = u8;
   static constexpr int bits = 8;
-  GEMMULE_INLINE static float decode(u8 x) { return numerics::decode_e4m3(x); }
-  GEMMULE_INLINE static u8 encode(float x) { return numerics::encode_e4m3(x); }
+  GEMMULE_INLINE static float decode(u32 x) { return numerics::E4m3::decode(x); }
+  GEMMULE_INLINE static u32 encode(float x) { return numerics::E4m3::encode(x, 0x7F); }
 };
 struct Float8E5m2 {
   using Code = u8;
   static constexpr int bits = 8;
-  GEMMULE_INLINE static float decode(u8 x) { return numerics::decode_e5m2(x); }
-  GEMMULE_INLINE static u8 encode(float x) { return numerics::encode_e5m2(x); }
+  GEMMULE_INLINE static float decode(u32 x) { return numerics::E5m2::decode(x); }
+  GEMMULE_INLINE static u32 encode(float x) { return numerics::E5m2::encode(x, 0x7F); }
 };
 struct Float4E2m1 {
   using Code = u8;
   static constexpr int bits = 4;  // two per byte, the even index in the low half
-  GEMMULE_INLINE static float decode(u8 x) { return numerics::decode_e2m1(x); }
-  GEMMULE_INLINE static u8 encode(float x) { return numerics::encode_e2m1(x); }
+  GEMMULE_INLINE static float decode(u32 x) { return numerics::E2m1::decode(x); }
+  GEMMULE_INLINE static u32 encode(float x) { return numerics::E2m1::encode(x, 0x7); }
 };
 
 template <class Format>
@@ -91,35 +92,48 @@ GEMMULE_INLINE void with_operand_format(DType dtype, const Body& body) {
   }
 }
 
-/// out[0..31] = value(decoded code, index).
+/// out[0..31] = value(decoded code, index). The codes are widened in a loop of their own, see encode_row.
 template <class Format, class Value>
 GEMMULE_INLINE void decode_row(const void* in, float* __restrict out, const Value& value) {
-  if constexpr (Format::bits == 4) {
-    const u8* pairs = static_cast<const u8*>(in);
-    u8 codes[block];
-    for (int i = 0; i < block / 2; ++i) {
-      codes[2 * i] = pairs[i] & 0xF;
-      codes[2 * i + 1] = pairs[i] >> 4;
-    }
-    for (int i = 0; i < block; ++i) out[i] = value(Format::decode(codes[i]), i);
+  if constexpr (Format::bits == 32) {
+    float values[block];
+    __builtin_memcpy(values, in, sizeof values);
+    for (int i = 0; i < block; ++i) out[i] = value(values[i], i);
+  } else if constexpr (Format::bits == 4) {
+    Vec values[block / lanes];
+    decode_e2m1(static_cast<const u8*>(in), values);
+    float plain[block];
+    __builtin_memcpy(plain, values, sizeof plain);
+    for (int i = 0; i < block; ++i) out[i] = value(plain[i], i);
   } else {
     typename Format::Code codes[block];
     __builtin_memcpy(codes, in, sizeof codes);
-    for (int i = 0; i < block; ++i) out[i] = value(Format::decode(codes[i]), i);
+    u32 wide[block];
+    for (int i = 0; i < block; ++i) wide[i] = codes[i];
+    for (int i = 0; i < block; ++i) out[i] = value(Format::decode(wide[i]), i);
   }
 }
 
-/// Encodes value(index) for index 0..31.
+/// Encodes value(index) for index 0..31. The codes are narrowed in a loop of their own: g++ would otherwise do the last
+/// steps of the conversion on vectors of bytes and move predicates between the widths.
 template <class Format, class Value>
 GEMMULE_INLINE void encode_row(void* out, const Value& value) {
-  typename Format::Code codes[block];
-  for (int i = 0; i < block; ++i) codes[i] = Format::encode(value(i));
-  if constexpr (Format::bits == 4) {
-    u8 pairs[block / 2];
-    for (int i = 0; i < block / 2; ++i) pairs[i] = numerics::pack_e2m1(codes[2 * i], codes[2 * i + 1]);
-    __builtin_memcpy(out, pairs, sizeof pairs);
+  if constexpr (Format::bits == 32) {
+    float values[block];
+    for (int i = 0; i < block; ++i) values[i] = value(i);
+    __builtin_memcpy(out, values, sizeof values);
   } else {
-    __builtin_memcpy(out, codes, sizeof codes);
+    u32 wide[block];
+    for (int i = 0; i < block; ++i) wide[i] = Format::encode(value(i));
+    if constexpr (Format::bits == 4) {
+      u8 pairs[block / 2];
+      for (int i = 0; i < block / 2; ++i) pairs[i] = static_cast<u8>(wide[2 * i] | (wide[2 * i + 1] << 4));
+      __builtin_memcpy(out, pairs, sizeof pairs);
+    } else {
+      typename Format::Code codes[block];
+      for (int i = 0; i < block; ++i) codes[i] = static_cast<typename Format::Code>(wide[i]);
+      __builtin_memcpy(out, codes, sizeof codes);
+    }
   }
 }
 

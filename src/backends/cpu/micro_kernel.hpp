@@ -10,8 +10,9 @@ namespace {
 /// sum[rows][tile_width] (+)= a[rows][k] * b[k][tile_width]; `first` overwrites. A is read in place, one broadcast per
 /// value; its rows are a_stride apart, so that every address is one register and a constant.
 template <int rows>
-inline void multiply_tile(const float* __restrict a, const float* __restrict b, std::int64_t k,
-                          float* __restrict sum, std::int64_t sum_stride, bool first) {
+__attribute__((noinline)) void multiply_tile(const float* __restrict a, const float* __restrict b,
+                                             std::int64_t k, float* __restrict sum, std::int64_t sum_stride,
+                                             bool first) {
   Vec acc[rows][tile_vectors];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)

@@ -8,7 +8,8 @@
 #include <immintrin.h>
 #endif
 
-#include "numerics/config.hpp"
+#include "backends/cpu/kernel.hpp"
+#include "numerics/formats.hpp"
 
 namespace gemmule::cpu::GEMMULE_CPU_NAMESPACE {
 namespace {
@@ -86,7 +87,6 @@ GEMMULE_INLINE Vec fma(Vec a, Vec b, Vec c) {
 // transpose(v): v[i][j] <-> v[j][i] for lanes x lanes values.
 #if defined(__AVX512F__)
 // The shuffles of the instruction set by what they do within 128-bit parts (0..3 of a, 16.. of b), or with the parts.
-// Not its intrinsics: g++ 12 warns that those read an uninitialised value.
 #define GEMMULE_WITHIN_PARTS(a, b, i, j, k, l)                                                              \
   __builtin_shufflevector(a, b, i, j, k, l, i + 4, j + 4, k + 4, l + 4, i + 8, j + 8, k + 8, l + 8, i + 12, \
                           j + 12, k + 12, l + 12)
@@ -150,6 +150,41 @@ GEMMULE_INLINE void transpose(Vec (&v)[lanes]) {
       v[j][i] = x;
     }
   }
+}
+#endif
+
+// decode_e2m1(in, out): 32 values from 16 bytes, the even index in the low half of a byte.
+#if defined(__AVX512F__)
+GEMMULE_INLINE void decode_e2m1(const std::uint8_t* in, Vec (&out)[block / lanes]) {
+  alignas(64) float value[16];
+  for (int i = 0; i < 16; ++i) value[i] = numerics::decode_e2m1(static_cast<std::uint8_t>(i));
+  const __m512 table = _mm512_load_ps(value);
+  const __m512i pairs =
+      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));  // looked up by 4 bits
+  const Vec even = _mm512_permutexvar_ps(pairs, table);
+  const Vec odd = _mm512_permutexvar_ps(_mm512_srli_epi32(pairs, 4), table);
+  out[0] = __builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  out[1] = __builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+#elif defined(__AVX2__) && defined(__FMA__)
+GEMMULE_INLINE void decode_e2m1(const std::uint8_t* in, Vec (&out)[block / lanes]) {
+  alignas(32) float value[8];
+  for (int i = 0; i < 8; ++i) value[i] = numerics::decode_e2m1(static_cast<std::uint8_t>(i));
+  const __m256 table = _mm256_load_ps(value);
+  const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in));
+  const __m128i odd = _mm_srli_epi16(pairs, 4);  // the next byte's bits above are not looked at
+  const __m128i codes[2] = {_mm_unpacklo_epi8(pairs, odd), _mm_unpackhi_epi8(pairs, odd)};
+  for (int i = 0; i < 4; ++i) {
+    const __m128i half = i % 2 == 0 ? codes[i / 2] : _mm_unpackhi_epi64(codes[i / 2], codes[i / 2]);
+    const __m256i wide = _mm256_cvtepu8_epi32(half);  // looked up by 3 bits; bit 3 is the sign
+    const __m256 sign = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_srli_epi32(wide, 3), 31));
+    out[i] = _mm256_or_ps(_mm256_permutevar8x32_ps(table, wide), sign);
+  }
+}
+#else
+GEMMULE_INLINE void decode_e2m1(const std::uint8_t* in, Vec (&out)[block / lanes]) {
+  for (int i = 0; i < block; ++i)
+    out[i / lanes][i % lanes] = numerics::decode_e2m1(numerics::unpack_e2m1(in[i / 2], i % 2));
 }
 #endif
 

@@ -1,0 +1,2 @@
+#define GEMMULE_BENCH_NAMESPACE avx2
+#include "pipeline_body.hpp"

@@ -1,0 +1,2 @@
+#define GEMMULE_BENCH_NAMESPACE generic
+#include "pipeline_body.hpp"
