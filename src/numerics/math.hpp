@@ -15,6 +15,14 @@ GEMMULE_HD float fma(float a, float b, float c) {
 #endif
 }
 
+GEMMULE_HD float absolute(float x) {
+#if defined(__CUDA_ARCH__)
+  return ::fabsf(x);
+#else
+  return __builtin_fabsf(x);
+#endif
+}
+
 /// 1 / x, correctly rounded on the host; within 2 ulp on the GPU, exact there for powers of two, 0 above 2^126.
 GEMMULE_HD float reciprocal(float x) {
 #if defined(__CUDA_ARCH__)
@@ -77,7 +85,7 @@ GEMMULE_HD float reciprocal_near_one(float x) {
 /// 1 / (1 + e^-x), accurate relative to the result down to the subnormals. Exactly 0.5 at 0, 1 at 128, 0 at -128, and
 /// no NaN at infinities.
 GEMMULE_HD float sigmoid(float x) {
-  const float e = exp_negative(__builtin_fabsf(x));
+  const float e = exp_negative(absolute(x));
   const float numerator = x < 0.0f ? e : 1.0f;
   return numerator * reciprocal_near_one(1.0f + e);
 }
