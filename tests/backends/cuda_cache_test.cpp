@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backends/cuda/cache.hpp"
+#include "backends/cuda/compiler_stamp.hpp"
 #include "backends/cuda/sha256.hpp"
 
 namespace gemmule::cuda {
@@ -305,6 +306,31 @@ TEST_F(DiskCacheTest, AFailedCompilationIsNotKept) {
   EXPECT_THROW(cache.get("source", compiler, never), std::logic_error);
   EXPECT_TRUE(entries().empty());
   EXPECT_EQ(cache.get("source", compiler, [] { return std::string("made"); }).cubin, "made");
+}
+
+TEST_F(DiskCacheTest, TheCompilerIsRememberedUntilSomethingChanges) {
+  const fs::path library = directory_ / "libnvrtc.so";
+  write(library, "first");
+  Nvrtc n;
+  n.major = 13, n.minor = 1, n.path = library.string();
+  EXPECT_EQ(stamped_compiler_version(directory_), "");
+  stamp_compiler(directory_, n);
+  EXPECT_EQ(stamped_compiler_version(directory_), "13.1");
+  const int failed = in_processes(1, [&](int) {
+    ::setenv("CUDA_HOME", "/another/toolkit", 1);
+    return stamped_compiler_version(directory_).empty();
+  });
+  EXPECT_EQ(failed, 0) << "another environment";
+  EXPECT_EQ(stamped_compiler_version(directory_), "13.1");
+  write(library, "another size");
+  EXPECT_EQ(stamped_compiler_version(directory_), "") << "another file in its place";
+  stamp_compiler(directory_, n);
+  EXPECT_EQ(stamped_compiler_version(directory_), "13.1");
+  fs::remove(library);
+  EXPECT_EQ(stamped_compiler_version(directory_), "") << "gone";
+  write(directory_ / "compiler", "13.1\n");
+  EXPECT_EQ(stamped_compiler_version(directory_), "") << "a damaged note";
+  stamp_compiler("/nowhere/at/all", n);
 }
 
 TEST_F(DiskCacheTest, EnvironmentNamesTheDirectory) {

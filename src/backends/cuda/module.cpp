@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backends/cuda/compile.hpp"
+#include "backends/cuda/compiler_stamp.hpp"
 #include "backends/cuda/driver.hpp"
 #include "backends/cuda/nvrtc.hpp"
 #include "gemmule/error.hpp"
@@ -69,29 +70,43 @@ std::shared_ptr<const Module> load(const std::string& cubin, const Specializatio
   const ContextScope scope(primary_context(gpu.index));
   const RelaxedCapture relaxed;
   ModuleHandle handle = nullptr;
-  check(d.cuModuleLoadData(&handle, cubin.data()), "cuModuleLoadData",
-        "code for " + gpu.describe() + "; " + describe_driver() + "; " + describe_nvrtc());
+  if (const Result result = d.cuModuleLoadData(&handle, cubin.data()); result != result_success)
+    check(result, "cuModuleLoadData",
+          "code for " + gpu.describe() + "; " + describe_driver() + "; " + describe_nvrtc());
   auto module = std::make_shared<Module>();
   for (const EntryPoint& entry : specialization.entries)
     module->functions.push_back(load_function(d, handle, entry, gpu));
   return module;
 }
 
+std::string compile_cubin(const Specialization& specialization, Arch arch, bool strict) {
+  Compiled compiled = compile_source(specialization.source, arch);
+  if (const std::string fault = resource_fault(compiled); !fault.empty()) {
+    const std::string text =
+        std::string("cuda: NVRTC ") + nvrtc().version() + " for " + name(arch) + ": " + fault;
+    if (strict) throw RuntimeFailure(text);
+    std::fprintf(stderr, "gemmule: %s; results are right, speed is not\n", text.c_str());
+  }
+  return std::move(compiled.cubin);
+}
+
 }  // namespace
 
 DiskCache::Entry get_cubin(const Specialization& specialization, Arch arch, const DiskCache& cache,
                            bool strict) {
-  const Nvrtc* compiler = find_nvrtc();
-  return cache.get(identity(specialization.source, arch), compiler ? "nvrtc" + compiler->version() : "", [&] {
-    Compiled compiled = compile_source(specialization.source, arch);
-    if (const std::string fault = resource_fault(compiled); !fault.empty()) {
-      const std::string text =
-          std::string("cuda: NVRTC ") + nvrtc().version() + " for " + name(arch) + ": " + fault;
-      if (strict) throw RuntimeFailure(text);
-      std::fprintf(stderr, "gemmule: %s; results are right, speed is not\n", text.c_str());
+  const auto key = [](const std::string& version) { return "nvrtc" + version; };
+  const std::string text = identity(specialization.source, arch);
+  DiskCache::Entry entry;
+  if (const std::string version = stamped_compiler_version(cache.directory()); !version.empty())
+    if (cache.load(text, key(version), entry.cubin)) {
+      entry.from_disk = true;
+      return entry;
     }
-    return std::move(compiled.cubin);
-  });
+  const Nvrtc* compiler = find_nvrtc();
+  entry = cache.get(text, compiler ? key(compiler->version()) : "",
+                    [&] { return compile_cubin(specialization, arch, strict); });
+  if (compiler) stamp_compiler(cache.directory(), *compiler);
+  return entry;
 }
 
 std::shared_ptr<const Module> get_module(const Specialization& specialization, const Gpu& gpu) {
