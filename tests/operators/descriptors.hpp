@@ -13,7 +13,7 @@
 
 #include "gemmule/gemmule.hpp"
 
-namespace gemmule::test {
+namespace gemmule::operators_test {
 
 inline constexpr DType fp4 = DType::float4_e2m1fn_x2, u8 = DType::uint8, e4m3 = DType::float8_e4m3fn,
                        e5m2 = DType::float8_e5m2, e8m0 = DType::float8_e8m0fnu, bf16 = DType::bfloat16,
@@ -294,4 +294,4 @@ std::string call_failure(const Case& c) {
   return failure([&] { describe_outputs(inputs_of(c.tensors()), c.opts(), c.call()); });
 }
 
-}  // namespace gemmule::test
+}  // namespace gemmule::operators_test

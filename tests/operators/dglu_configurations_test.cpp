@@ -6,7 +6,7 @@
 
 #include "operators/descriptors.hpp"
 
-namespace gemmule::test {
+namespace gemmule::operators_test {
 namespace {
 
 struct Formats {
@@ -406,4 +406,4 @@ TEST(DgluConfigurations, Requirements) {
 }
 
 }  // namespace
-}  // namespace gemmule::test
+}  // namespace gemmule::operators_test

@@ -29,7 +29,7 @@ std::atomic<std::int64_t> heap_allocations{0};
   std::free(p);
 }
 
-namespace gemmule::test {
+namespace gemmule::operators_test {
 namespace {
 
 /// Counts, and fails at the nth allocation.
@@ -397,4 +397,4 @@ TEST(Options, ClusterOverlapMargin) {
 }
 
 }  // namespace
-}  // namespace gemmule::test
+}  // namespace gemmule::operators_test

@@ -3,7 +3,7 @@
 
 #include "operators/descriptors.hpp"
 
-namespace gemmule::test {
+namespace gemmule::operators_test {
 namespace {
 
 std::string text(const Tensor& t) {
@@ -132,4 +132,4 @@ TEST(DescribeOutputs, NormConstIsIgnoredWhereNoScalesAreGenerated) {
 }
 
 }  // namespace
-}  // namespace gemmule::test
+}  // namespace gemmule::operators_test

@@ -4,7 +4,7 @@
 
 #include "operators/descriptors.hpp"
 
-namespace gemmule::test {
+namespace gemmule::operators_test {
 namespace {
 
 SreluCase quantized_srelu() {
@@ -431,4 +431,4 @@ TEST(Rules, HugeExtentsAreRefusedWithoutOverflow) {
 }
 
 }  // namespace
-}  // namespace gemmule::test
+}  // namespace gemmule::operators_test

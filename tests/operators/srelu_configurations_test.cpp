@@ -6,7 +6,7 @@
 
 #include "operators/descriptors.hpp"
 
-namespace gemmule::test {
+namespace gemmule::operators_test {
 namespace {
 
 struct Formats {
@@ -329,4 +329,4 @@ TEST(SreluConfigurations, WeightMode) {
 }
 
 }  // namespace
-}  // namespace gemmule::test
+}  // namespace gemmule::operators_test
