@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,9 +49,9 @@ LoadedProblem load_problem(const SafetensorsReader& reader);
 /// What the operator would say without running: throws what it would throw for these arguments.
 void check_problem(const LoadedProblem& problem);
 
-/// Runs the operator on the host and returns its outputs under the names and shapes of a result file; what the operator
+/// Runs the operator, on the host or on copies of the tensors in a CUDA device's memory, and returns its outputs under the names and shapes of a result file; what the operator
 /// does not write is zero. The problem is left as it is.
-TensorMap run_problem(const LoadedProblem& problem);
+TensorMap run_problem(const LoadedProblem& problem, std::optional<int> cuda_device = {});
 
 /// Throws InvalidArgument unless `result` holds exactly the outputs of `problem`, in their dtypes and shapes.
 void check_result(const LoadedProblem& problem, const TensorMap& result);

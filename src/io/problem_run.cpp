@@ -1,39 +1,13 @@
 // From a loaded problem to the outputs of a result file.
 #include <algorithm>
-#include <cstring>
-#include <mutex>
 #include <unordered_map>
 
+#include "io/place.hpp"
 #include "io/problem_file.hpp"
 #include "operators/checks.hpp"
 
 namespace gemmule::io {
 namespace {
-
-/// Zeroed host memory, so that rows an operator does not write read as zero.
-class HostAllocator final : public Allocator {
- public:
-  void* allocate(std::size_t bytes, Device, Stream) override {
-    AlignedBytes memory(bytes);
-    void* data = memory.data();
-    const std::lock_guard lock(mutex_);
-    blocks_.emplace(data, std::move(memory));
-    return data;
-  }
-  void deallocate(void* data, std::size_t, Device, Stream) noexcept override {
-    const std::lock_guard lock(mutex_);
-    blocks_.erase(data);
-  }
-  AlignedBytes take(void* data) {
-    const std::lock_guard lock(mutex_);
-    auto node = blocks_.extract(data);
-    return node ? std::move(node.mapped()) : AlignedBytes();
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<void*, AlignedBytes> blocks_;
-};
 
 struct Output {
   const char* name;
@@ -97,25 +71,35 @@ HostTensor adopt(const Output& output, AlignedBytes bytes) {
   return host;
 }
 
-TensorMap call(const SreluArguments& a) {
-  HostAllocator memory;
+/// The inputs that both operators have.
+template <class Tensors>
+void bring_shared(Tensors& t, const TensorMap& files, Place& place) {
+  for (Tensor* tensor : {&t.a, &t.b, &t.sfa, &t.sfb, &t.padded_offsets, &t.alpha, &t.prob, &t.norm_const})
+    *tensor = place.bring(*tensor);
+  if (t.b_ptrs) t.b_ptrs = place.bring_pointers(t.b_ptrs, files.at("b"));
+  if (t.sfb_ptrs) t.sfb_ptrs = place.bring_pointers(t.sfb_ptrs, files.at("sfb"));
+}
+
+template <class Result>
+TensorMap take_outputs(const Result& result, Place& place) {
   TensorMap out;
-  for (const Output& output : outputs_of(grouped_gemm_srelu(a.tensors, a.options, a.call, memory)))
-    out.emplace(output.name, adopt(output, memory.take(output.tensor.data)));
+  for (const Output& output : outputs_of(result))
+    out.emplace(output.name, adopt(output, place.take(output.tensor)));
   return out;
 }
 
-TensorMap call(DgluArguments a) {
-  HostAllocator memory;
-  AlignedBytes dprob(a.tensors.dprob.bytes());  // accumulated into, so the call gets a copy
-  if (dprob.size()) std::memcpy(dprob.data(), a.tensors.dprob.data, dprob.size());
-  a.tensors.dprob.data = dprob.data();
-  TensorMap out;
-  for (const Output& output : outputs_of(grouped_gemm_dglu(a.tensors, a.options, a.call, memory)))
-    out.emplace(output.name,
-                adopt(output, std::string_view(output.name) == "dprob" ? std::move(dprob)
-                                                                       : memory.take(output.tensor.data)));
-  return out;
+TensorMap call(SreluArguments a, const TensorMap& files, Place& place) {
+  bring_shared(a.tensors, files, place);
+  a.tensors.bias = place.bring(a.tensors.bias);
+  return take_outputs(grouped_gemm_srelu(a.tensors, a.options, a.call, place), place);
+}
+
+TensorMap call(DgluArguments a, const TensorMap& files, Place& place) {
+  bring_shared(a.tensors, files, place);
+  a.tensors.c = place.bring(a.tensors.c);
+  a.tensors.beta = place.bring(a.tensors.beta);
+  a.tensors.dprob = place.bring_copy(a.tensors.dprob);
+  return take_outputs(grouped_gemm_dglu(a.tensors, a.options, a.call, place), place);
 }
 
 /// Puts the tensors of `result` into the output arguments.
@@ -199,8 +183,10 @@ void check_problem(const LoadedProblem& problem) {
   describe(problem);
 }
 
-TensorMap run_problem(const LoadedProblem& problem) {
-  return std::visit([](const auto& arguments) { return call(arguments); }, problem.arguments);
+TensorMap run_problem(const LoadedProblem& problem, std::optional<int> cuda_device) {
+  const std::unique_ptr<Place> place = cuda_device ? device_place(*cuda_device) : host_place();
+  return std::visit([&](const auto& arguments) { return call(arguments, problem.tensors, *place); },
+                    problem.arguments);
 }
 
 void check_result(const LoadedProblem& problem, const TensorMap& result) {
