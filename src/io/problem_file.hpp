@@ -46,7 +46,7 @@ struct LoadedProblem {
 LoadedProblem load_problem(Metadata metadata, TensorMap tensors);
 LoadedProblem load_problem(const SafetensorsReader& reader);
 
-/// What the operator would say without running: throws what it would throw for these arguments.
+/// Throws what the operator would throw for these arguments, without running it.
 void check_problem(const LoadedProblem& problem);
 
 /// Runs the operator, on the host or on copies of the tensors in a CUDA device's memory, and returns its outputs under the names and shapes of a result file; what the operator

@@ -119,6 +119,16 @@ void attach(DgluTensors& t, const Outputs& outputs) {
   for (const Output& output : outputs) *slots.at(output.name) = output.tensor;
 }
 
+/// Every rule of the operator, the values of offsets, pointers and norm_const included.
+template <class Tensors, class Options>
+Problem check(Tensors tensors, const Options& options, operators::Needed needed) {
+  if (!tensors.sfd_row) tensors.norm_const = {};  // the one-call form ignores it when there are no scales
+  const operators::Arguments arguments(tensors, operators::Form::call);
+  const operators::PlanKey key = operators::check_configuration(arguments, options, 0);
+  operators::check_memory(arguments, key, needed);
+  return key.problem;
+}
+
 template <class T>
 T* pointer(const Tensor& tensor) {
   return static_cast<T*>(tensor.data);
@@ -180,7 +190,13 @@ Operands outputs_of(const DgluTensors& t) {
 }  // namespace
 
 void check_problem(const LoadedProblem& problem) {
-  describe(problem);
+  std::visit(
+      [](const auto& arguments) {
+        auto tensors = arguments.tensors;
+        attach(tensors, describe(arguments));
+        check(tensors, arguments.options, operators::Needed::inputs);
+      },
+      problem.arguments);
 }
 
 TensorMap run_problem(const LoadedProblem& problem, std::optional<int> cuda_device) {
@@ -213,17 +229,14 @@ void check_result(const LoadedProblem& problem, const TensorMap& result) {
 BoundCall bind_call(const LoadedProblem& problem, const TensorMap& result) {
   return std::visit(
       [&](const auto& arguments) {
-        BoundCall bound;
-        auto tensors = arguments.tensors;
         Outputs outputs = describe(arguments);
         for (Output& output : outputs) output.tensor.data = result.find(output.name)->second.bytes.data();
+        auto tensors = arguments.tensors;
         attach(tensors, outputs);
-        if (!tensors.sfd_row) tensors.norm_const = {};  // without scales the one-call form ignores it
+        BoundCall bound;
+        bound.problem = check(tensors, arguments.options, operators::Needed::all);
         bound.inputs = inputs_of(arguments.tensors);
         bound.outputs = outputs_of(tensors);
-        bound.problem = operators::check_configuration(operators::Arguments(tensors, operators::Form::call),
-                                                       arguments.options, 0)
-                            .problem;
         return bound;
       },
       problem.arguments);

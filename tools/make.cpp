@@ -1,0 +1,145 @@
+// gemmule make: a problem with random data and realistic routing.
+#include <cmath>
+#include <memory>
+#include <ostream>
+
+#include "commands.hpp"
+#include "gemmule/error.hpp"
+#include "io/atomic_file.hpp"
+#include "models.hpp"
+#include "problem_builder.hpp"
+#include "random.hpp"
+#include "text.hpp"
+
+namespace gemmule::cli {
+namespace {
+
+/// Values of the magnitudes that trained models show: activations near 1 with a few outlier channels, weights near
+/// 1/sqrt(K), gradients near 1e-3, gating probabilities between 0 and 1.
+class RandomValues final : public Values {
+ public:
+  RandomValues(std::uint64_t seed, Op op, std::int64_t n, std::int64_t k)
+      : n_(n),
+        k_(k),
+        a_scale_(op == Op::srelu ? 1.0f : 1e-3f),
+        b_scale_(1.0f / std::sqrt(static_cast<float>(k))),
+        a_(seed, 1),
+        b_(seed, 2),
+        c_(seed, 3),
+        prob_(seed, 4),
+        bias_(seed, 5),
+        channel_(seed, 6) {}
+
+  void a(std::int64_t row, std::span<float> out) const override {
+    for (std::size_t k = 0; k < out.size(); ++k) {
+      const float gain = channel_.bits(k) % 64 == 0 ? 8.0f : 1.0f;
+      out[k] = a_.normal(index(row, k_) + k) * a_scale_ * gain;
+    }
+  }
+  void b(std::int64_t expert, std::int64_t n, std::span<float> out) const override {
+    const std::uint64_t start = index(expert * n_ + n, k_);
+    for (std::size_t k = 0; k < out.size(); ++k) out[k] = b_.normal(start + k) * b_scale_;
+  }
+  void c(std::int64_t row, std::span<float> out) const override {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = 1.5f * c_.normal(index(row, 2 * n_) + i);
+  }
+  float prob(std::int64_t row) const override { return prob_.uniform(static_cast<std::uint64_t>(row)); }
+  void bias(std::int64_t expert, std::span<float> out) const override {
+    for (std::size_t n = 0; n < out.size(); ++n) out[n] = 0.1f * bias_.normal(index(expert, n_) + n);
+  }
+
+ private:
+  static std::uint64_t index(std::int64_t row, std::int64_t width) {
+    return static_cast<std::uint64_t>(row) * static_cast<std::uint64_t>(width);
+  }
+  std::int64_t n_, k_;
+  float a_scale_, b_scale_;
+  Random a_, b_, c_, prob_, bias_, channel_;
+};
+
+struct MakeArguments {
+  std::string op, model, format, output;
+  int experts = 0;
+  std::int64_t n = 0, k = 0, tokens = 0;
+  std::vector<std::int64_t> rows;
+  std::uint64_t seed = 0;
+  std::vector<std::string> options;
+};
+
+ProblemSpec make_spec(const MakeArguments& given) {
+  ProblemSpec spec;
+  spec.op = given.op == "srelu" ? Op::srelu : Op::dglu;
+  spec.format = given.format;
+  spec.options = parse_option_texts(given.options);
+  spec.comment = "random data, seed " + std::to_string(given.seed);
+  int experts = given.experts;
+  spec.n = given.n;
+  spec.k = given.k;
+  if (!given.model.empty()) {
+    const Model& model = model_from_name(given.model);
+    if (!experts) experts = given.rows.empty() ? model.experts : static_cast<int>(given.rows.size());
+    if (!spec.n) spec.n = model.n;
+    if (!spec.k) spec.k = model.k;
+    spec.comment += std::string(", ") + model.name;
+  }
+  if (!experts) experts = static_cast<int>(given.rows.size());
+  if (!experts || !spec.n || !spec.k)
+    throw InvalidArgument("make needs --model, or --experts (or --rows), --n and --k");
+  if (experts < 1 || experts > 1024)
+    throw InvalidArgument("--experts " + std::to_string(experts) + ": expected 1 to 1024");
+  spec.rows = given.rows;
+  if (spec.rows.empty())
+    spec.rows = route(given.seed, experts, given.tokens ? given.tokens : 256 * std::int64_t{experts});
+  if (static_cast<int>(spec.rows.size()) != experts)
+    throw InvalidArgument("--rows has " + std::to_string(spec.rows.size()) +
+                          " counts, expected one for each of the " + std::to_string(experts) + " experts");
+  return spec;
+}
+
+int make(const MakeArguments& given, const Terminal& terminal) {
+  const ProblemSpec spec = make_spec(given);
+  io::check_writable(given.output);
+  io::LoadedProblem problem = build_problem(spec, RandomValues(given.seed, spec.op, spec.n, spec.k));
+  write_problem(given.output, problem);
+  terminal.out << "wrote " << given.output << ": " << summary(problem) << ", rows " << joined(spec.rows)
+               << "\n";
+  return success;
+}
+
+}  // namespace
+
+void add_make(CLI::App& app, Action& action) {
+  const auto given = std::make_shared<MakeArguments>();
+  CLI::App* make_command =
+      app.add_subcommand("make", "Make a problem with random data and realistic routing");
+  std::string names;
+  for (const Model& model : models()) names += (names.empty() ? "" : ", ") + std::string(model.name);
+  make_command->add_option("--op", given->op, "Operator")
+      ->required()
+      ->check(CLI::IsMember({"srelu", "dglu"}));
+  make_command->add_option("--model", given->model, "MoE layer of a public model: " + names);
+  make_command->add_option("--experts", given->experts, "Number of experts")->check(CLI::Range(1, 1024));
+  make_command->add_option("--n", given->n,
+                           "Columns of an expert's output (srelu) or of each half of it (dglu)");
+  make_command->add_option("--k", given->k, "Reduction length");
+  make_command
+      ->add_option("--rows", given->rows,
+                   "Tokens of each expert, R,R,... (default: drawn, skewed, some empty)")
+      ->delimiter(',')
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+  make_command
+      ->add_option("--tokens", given->tokens,
+                   "Tokens to route when --rows is not given (default 256 per expert)")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+  make_command->add_option("--format", given->format, "Number format of A and B")
+      ->required()
+      ->check(CLI::IsMember({"bf16", "mxfp8", "mxfp8_e5m2", "mxfp4", "nvfp4"}));
+  make_command->add_option("--seed", given->seed, "Seed of all random data (default 0)");
+  make_command->add_option("-o,--output", given->output, "Problem file to write")->required();
+  make_command->add_option("options", given->options, "option=value ...");
+  make_command->footer(option_help());
+  make_command->callback(
+      [given, &action] { action = [given](const Terminal& terminal) { return make(*given, terminal); }; });
+}
+
+}  // namespace gemmule::cli
