@@ -27,7 +27,8 @@ struct QuantFormat {
 /// Bytes of the codes of rows x cols values. FP4: cols must be even.
 std::int64_t code_bytes(std::int64_t rows, std::int64_t cols, DType element);
 
-/// Tensor scale of NVFP4: max |x| / (448*6), 1 if everything is zero.
+/// Tensor scale of NVFP4: max |x| / (448*6) over the finite values, 1 if all of them are zero. A value that is not
+/// finite affects its own block only.
 float nvfp4_tensor_scale(std::span<const float> values);
 
 /// Quantizes along rows: scales per `vec` consecutive columns of one row. values: row-major (rows, cols). codes:
