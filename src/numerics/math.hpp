@@ -1,5 +1,6 @@
-// Elementary functions in float32. Multiplications, additions and selects only (no fused multiply-add, no table), so
-// that scalar code, every vector width and the GPU give the same bits, reciprocal() on the GPU excepted.
+// Elementary functions in float32. On the host: multiplications, additions, divisions and selects only (no fused
+// multiply-add, no table), so that scalar code and every vector width give the same bits. The GPU has its own forms of
+// exp_negative() and the reciprocals; there sigmoid and tanh differ in the last bits, but not where they are exact.
 #pragma once
 
 #include "numerics/config.hpp"

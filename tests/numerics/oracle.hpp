@@ -24,7 +24,7 @@ inline std::uint32_t to_bits(float x) {
 struct Format {
   std::string name;
   int sign_shift = 0;
-  bool has_infinity = false;
+  std::uint32_t infinity_code = 0;  ///< 0: none
   std::uint32_t nan_code = 0;
   std::vector<double> value;
   /// Largest float32 magnitude, as bits, that still rounds to code c. As long as value.
@@ -43,12 +43,13 @@ struct Format {
   }
 };
 
-/// `finite_codes` magnitude codes are finite numbers.
+/// `finite_codes` magnitude codes are finite numbers. Above them a format saturates, or rounds to `infinity_code`.
 inline Format make_format(std::string name, int exponent_bits, int mantissa_bits, int bias,
-                          std::uint32_t finite_codes, bool has_infinity, std::uint32_t nan_code) {
-  Format f{std::move(name), exponent_bits + mantissa_bits, has_infinity, nan_code, {}, {}};
+                          std::uint32_t finite_codes, bool saturates, std::uint32_t infinity_code,
+                          std::uint32_t nan_code) {
+  Format f{std::move(name), exponent_bits + mantissa_bits, infinity_code, nan_code, {}, {}};
   const double steps = std::ldexp(1.0, mantissa_bits);
-  for (std::uint32_t code = 0; code < finite_codes + (has_infinity ? 1 : 0); ++code) {
+  for (std::uint32_t code = 0; code < finite_codes + (saturates ? 0 : 1); ++code) {
     const int exponent = static_cast<int>(code >> mantissa_bits);
     const double mantissa = std::fmod(code, steps) / steps;
     f.value.push_back(exponent == 0 ? std::ldexp(mantissa, 1 - bias)
@@ -64,23 +65,23 @@ inline Format make_format(std::string name, int exponent_bits, int mantissa_bits
 }
 
 inline const Format& e2m1() {
-  static const Format f = make_format("e2m1", 2, 1, 1, 8, false, 0x7);
+  static const Format f = make_format("e2m1", 2, 1, 1, 8, true, 0, 0x7);
   return f;
 }
 inline const Format& e4m3() {
-  static const Format f = make_format("e4m3", 4, 3, 7, 0x7F, false, 0x7F);
+  static const Format f = make_format("e4m3", 4, 3, 7, 0x7F, true, 0, 0x7F);
   return f;
 }
 inline const Format& e5m2() {
-  static const Format f = make_format("e5m2", 5, 2, 15, 0x7C, false, 0x7F);
+  static const Format f = make_format("e5m2", 5, 2, 15, 0x7C, true, 0x7C, 0x7F);
   return f;
 }
 inline const Format& fp16() {
-  static const Format f = make_format("fp16", 5, 10, 15, 0x7C00, true, 0x7FFF);
+  static const Format f = make_format("fp16", 5, 10, 15, 0x7C00, false, 0x7C00, 0x7FFF);
   return f;
 }
 inline const Format& bf16() {
-  static const Format f = make_format("bf16", 8, 7, 127, 0x7F80, true, 0x7FFF);
+  static const Format f = make_format("bf16", 8, 7, 127, 0x7F80, false, 0x7F80, 0x7FFF);
   return f;
 }
 
