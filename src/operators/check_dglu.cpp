@@ -31,27 +31,36 @@ void check_epilogue_op(const DgluOptions& o) {
     reject("epilogue_op", std::to_string(static_cast<int>(o.epilogue_op)), "none, relu or srelu");
 }
 
-void forbid(const std::string& control, const std::string& value, const std::string& neutral) {
-  reject(control, value, neutral + ": BF16 forbids scale control " + control);
+void check_neutral_scale_controls(const Arguments& args, const DgluOptions& o) {
+  check_no_scale_controls(args, {Role::sfa, Role::sfb, Role::sfb_ptrs, Role::d_col, Role::sfd_row,
+                                 Role::sfd_col, Role::amax, Role::norm_const});
+  if (o.sf_vec_size != 16) reject_scale_control("sf_vec_size", std::to_string(o.sf_vec_size), "16");
+  if (o.discrete_col_sfd) reject_scale_control("discrete_col_sfd", "True", "False");
+  if (o.geglu_alpha != bf16_geglu_alpha)
+    reject_scale_control("geglu_alpha", std::to_string(o.geglu_alpha), "1.702");
+  if (o.glu_clamp_max != bf16_clamp_max)
+    reject_scale_control("glu_clamp_max", std::to_string(o.glu_clamp_max), "7");
+  if (o.glu_clamp_min != bf16_clamp_min)
+    reject_scale_control("glu_clamp_min", std::to_string(o.glu_clamp_min), "-7");
+  if (o.epilogue_op != EpilogueOp::none)
+    reject_scale_control("epilogue_op", o.epilogue_op == EpilogueOp::relu ? "relu" : "srelu", "None");
 }
 
-void check_no_scale_controls(const Arguments& args, const DgluOptions& o) {
-  const auto absent = [&](std::initializer_list<Role> roles) {
-    for (const Role role : roles)
-      if (args.has(role)) forbid(args.name(role), "given", "None");
-  };
-  if (args.form == Form::call)
-    absent({Role::sfa, Role::sfb, Role::sfb_ptrs, Role::norm_const});
-  else
-    absent({Role::sfa, Role::sfb, Role::sfb_ptrs, Role::d_col, Role::sfd_row, Role::sfd_col, Role::amax,
-            Role::norm_const});
-  if (o.sf_vec_size != 16) forbid("sf_vec_size", std::to_string(o.sf_vec_size), "16");
-  if (o.discrete_col_sfd) forbid("discrete_col_sfd", "True", "False");
-  if (o.geglu_alpha != bf16_geglu_alpha) forbid("geglu_alpha", std::to_string(o.geglu_alpha), "1.702");
-  if (o.glu_clamp_max != bf16_clamp_max) forbid("glu_clamp_max", std::to_string(o.glu_clamp_max), "7");
-  if (o.glu_clamp_min != bf16_clamp_min) forbid("glu_clamp_min", std::to_string(o.glu_clamp_min), "-7");
-  if (o.epilogue_op != EpilogueOp::none)
-    forbid("epilogue_op", o.epilogue_op == EpilogueOp::relu ? "relu" : "srelu", "None");
+/// True: block-scaled. False: BF16, whose scale controls must be neutral.
+bool check_dispatch(const Arguments& args, const DgluOptions& o, bool discrete) {
+  const DType a = args[Role::a].dtype;
+  const DType b = discrete ? o.b_dtype : args[Role::b].dtype;
+  const std::string names = args.name(Role::a) + ", " + (discrete ? "b_dtype" : args.name(Role::b));
+  const std::string values = std::string(gemmule::name(a)) + ", " + gemmule::name(b);
+  if ((a == DType::bfloat16) != (b == DType::bfloat16))
+    reject(names, values + " (mixed dtype families)", "both BF16 or both the same FP4 or FP8 dtype");
+  if (a == DType::bfloat16) {
+    check_neutral_scale_controls(args, o);
+    return false;
+  }
+  if (a != b || !(is_fp4(a) || is_fp8(a)))
+    reject(names, values + " (unsupported dtype pair)", "both BF16 or both the same FP4 or FP8 dtype");
+  return true;
 }
 
 void check_single_group(const Arguments& args, const DgluOptions& o, bool block_scaled) {
@@ -86,15 +95,15 @@ void check_dtypes(const Arguments& args, const DgluOptions& o, bool discrete, bo
   if (block_scaled) check_sf_vec_size(args, o.sf_vec_size);
   check_acc_dtype(o.acc_dtype);
   if (!block_scaled) {
-    check_output_dtype(args, Role::c, {bfloat16, float16, float32}, " with BF16 input");
-    check_output_dtype(args, Role::d, {bfloat16, float16, float32}, " with BF16 input");
+    check_dtype(args, Role::c, {bfloat16, float16, float32}, " with BF16 input");
+    check_dtype(args, Role::d, {bfloat16, float16, float32}, " with BF16 input");
     return;
   }
-  check_output_dtype(args, Role::c, {float32, float16, bfloat16, float8_e4m3fn, float8_e5m2});
+  check_dtype(args, Role::c, {float32, float16, bfloat16, float8_e4m3fn, float8_e5m2});
   if (is_fp4(args[Role::a].dtype))
-    check_output_dtype(args, Role::d, {float16, bfloat16, float32}, " with FP4 input");
+    check_dtype(args, Role::d, {float16, bfloat16, float32}, " with FP4 input");
   else
-    check_output_dtype(args, Role::d, {float8_e4m3fn, float8_e5m2}, " with FP8 input");
+    check_dtype(args, Role::d, {float8_e4m3fn, float8_e5m2}, " with FP8 input");
   check_same_dtype(args, Role::d_col, Role::d);
 }
 
@@ -116,31 +125,13 @@ void set_activation(Problem& p, const DgluOptions& o) {
 
 }  // namespace
 
-bool check_dispatch(const Arguments& args, const DgluOptions& o, bool discrete) {
-  const DType a = args[Role::a].dtype;
-  const DType b = discrete ? o.b_dtype : args[Role::b].dtype;
-  const std::string names = args.name(Role::a) + ", " + (discrete ? "b_dtype" : args.name(Role::b));
-  const std::string values = std::string(gemmule::name(a)) + ", " + gemmule::name(b);
-  if ((a == DType::bfloat16) != (b == DType::bfloat16))
-    reject(names, values + " (mixed dtype families)", "both BF16 or both the same FP4 or FP8 dtype");
-  if (a == DType::bfloat16) {
-    check_no_scale_controls(args, o);
-    return false;
-  }
-  if (a != b || !(is_fp4(a) || is_fp8(a)))
-    reject(names, values + " (unsupported dtype pair)", "both BF16 or both the same FP4 or FP8 dtype");
-  return true;
-}
-
 void check_call(const Arguments& args, const DgluOptions& o, const DgluCall& call) {
   check_activation(o);
   const bool discrete = check_weight_mode(args, o);
   require(args, Role::a);
   require(args, Role::padded_offsets);
-  const auto check_pointers = [&](Role role) {
-    check_pointer_array(args, role, args[Role::padded_offsets].shape[0]);
-  };
-  if (discrete) check_pointers(Role::b_ptrs);
+  const std::int64_t experts = args[Role::padded_offsets].shape[0];
+  if (discrete) check_pointer_array(args, Role::b_ptrs, experts);
   const bool block_scaled = check_dispatch(args, o, discrete);
   check_single_group(args, o, block_scaled);
   if (!block_scaled) {
@@ -149,8 +140,8 @@ void check_call(const Arguments& args, const DgluOptions& o, const DgluCall& cal
   }
   check_cd_major(call.cd_major);
   if (block_scaled && discrete) {
-    require(args, Role::sfb_ptrs, "a tensor with discrete weights");
-    check_pointers(Role::sfb_ptrs);
+    check_scale_source(args, discrete);
+    check_pointer_array(args, Role::sfb_ptrs, experts);
   }
   if (generates_scales(args[Role::a].dtype, call.d_dtype))
     require(args, Role::norm_const, "a tensor, required for FP8 input/FP8 output");
@@ -166,7 +157,7 @@ PlanKey check_configuration(const Arguments& args, const DgluOptions& o, int mar
   check_single_group(args, o, block_scaled);
   if (block_scaled) {
     require(args, Role::sfa);
-    if (!discrete) require(args, Role::sfb, "a tensor with dense weights");
+    check_scale_source(args, discrete);
   } else {
     require(args, Role::prob, "a tensor with BF16");
     require(args, Role::dprob, "a tensor with BF16");
@@ -174,33 +165,28 @@ PlanKey check_configuration(const Arguments& args, const DgluOptions& o, int mar
       reject("act_func", "dsituglu", "dswiglu or dgeglu with BF16 (dsituglu is block-scaled only)");
   }
   const bool scales_given = check_all_scales_or_none(args);
-  const Extents e = resolve_extents(args, o, discrete);
+  Extents e = resolve_extents(args, o, discrete);
   check_num_experts(args, o, e.experts);
+  check_pointer_arrays(args, e.experts);
   if (e.n % 32 != 0)
     reject(discrete ? "b_shape" : args.name(Role::b), "N = " + std::to_string(e.n), "a multiple of 32");
   check_layouts(args, e);
   check_dtypes(args, o, discrete, block_scaled);
-  const bool quantize = check_scale_outputs(args, scales_given);
+  check_scale_outputs(args, scales_given);
   check_geglu_constants(o);
   check_epilogue_op(o);
 
-  const DType a = args[Role::a].dtype;
-  const bool n_major = discrete ? check_b_major(o, !is_fp4(a), "FP4 input") : e.b_n_major;
-  check_operand_row_bytes(args, e, o, discrete);
+  if (discrete) e.b_n_major = check_b_major(o, !is_fp4(args[Role::a].dtype), "FP4 input");
+  check_operand_row_bytes(args, e, discrete);
   const ClusterShape cluster = check_tile_and_cluster(Op::dglu, block_scaled, o);
   check_m_aligned(o.m_aligned);
   check_expert_count(args, e.experts);
   check_sm_limit(o.sm_limit);
-
   check_devices(args);
 
-  PlanKey key = plan_key(args, o, e, discrete);
+  PlanKey key = plan_key(args, o, e, discrete, margin);
   Problem& p = key.problem;
-  p.b_n_major = n_major;
   p.cluster = cluster;
-  p.quantize = quantize;
-  p.discrete_col_sfd = quantize && o.discrete_col_sfd;  // says nothing where there is no SFD_col
-  p.cluster_overlap_margin = margin;
   p.epilogue_op = o.epilogue_op;
   p.single_group_runtime_offsets = o.use_single_group_runtime_offsets;
   set_activation(p, o);

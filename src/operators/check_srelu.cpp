@@ -3,12 +3,6 @@
 namespace gemmule::operators {
 namespace {
 
-void check_presence(const Arguments& args, bool discrete) {
-  for (const Role role : {Role::a, Role::sfa, Role::padded_offsets, Role::alpha, Role::c, Role::d})
-    require(args, role);
-  if (!discrete) require(args, Role::sfb, "a tensor with dense weights");
-}
-
 void check_layouts(const Arguments& args, const Extents& e) {
   for (const Role role : {Role::a, Role::b, Role::c, Role::d, Role::d_col, Role::sfa, Role::sfb,
                           Role::sfd_row, Role::sfd_col, Role::alpha})
@@ -34,30 +28,28 @@ void check_dtypes(const Arguments& args, const SreluOptions& o, bool discrete) {
     check_dtype(args, role, {float32});
   check_sf_vec_size(args, o.sf_vec_size);
   check_acc_dtype(o.acc_dtype);
-  check_output_dtype(args, Role::c,
-                     {float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, float4_e2m1fn_x2});
+  check_dtype(args, Role::c, {float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, float4_e2m1fn_x2});
   if (is_fp4(args[Role::a].dtype))
-    check_output_dtype(args, Role::d, {float16, bfloat16, float32}, " with FP4 input");
+    check_dtype(args, Role::d, {float16, bfloat16, float32}, " with FP4 input");
   else
-    check_output_dtype(args, Role::d, {float16, bfloat16, float8_e4m3fn, float8_e5m2, float4_e2m1fn_x2},
-                       " with FP8 input");
+    check_dtype(args, Role::d, {float16, bfloat16, float8_e4m3fn, float8_e5m2, float4_e2m1fn_x2},
+                " with FP8 input");
   check_same_dtype(args, Role::d_col, Role::d);
 }
 
 }  // namespace
 
-void check_construction(const Arguments& args, const SreluOptions& o) {
+bool check_construction(const Arguments& args, const SreluOptions& o) {
   if (o.tanh_clamp_scale) check_finite("tanh_clamp_scale", *o.tanh_clamp_scale, true);
-  check_weight_mode(args, o);
+  return check_weight_mode(args, o);
 }
 
 void check_call(const Arguments& args, const SreluOptions& o, const SreluCall& call) {
   const bool discrete = check_weight_mode(args, o);
   if (discrete) {
     require(args, Role::padded_offsets);
-    require(args, Role::sfb_ptrs, "a tensor with discrete weights");
-    for (const Role role : {Role::b_ptrs, Role::sfb_ptrs})
-      check_pointer_array(args, role, args[Role::padded_offsets].shape[0]);
+    check_scale_source(args, discrete);
+    check_pointer_arrays(args, args[Role::padded_offsets].shape[0]);
   }
   check_cd_major(call.cd_major);
   if (generates_scales(args[Role::a].dtype, call.d_dtype))
@@ -66,33 +58,28 @@ void check_call(const Arguments& args, const SreluOptions& o, const SreluCall& c
 }
 
 PlanKey check_configuration(const Arguments& args, const SreluOptions& o, int margin) {
-  check_construction(args, o);
-  const bool discrete = check_weight_mode(args, o);
-  check_presence(args, discrete);
+  const bool discrete = check_construction(args, o);
+  for (const Role role : {Role::a, Role::sfa, Role::padded_offsets, Role::alpha, Role::c, Role::d})
+    require(args, role);
+  check_scale_source(args, discrete);
   const bool scales_given = check_all_scales_or_none(args);
-  const Extents e = resolve_extents(args, o, discrete);
+  Extents e = resolve_extents(args, o, discrete);
   check_num_experts(args, o, e.experts);
+  check_pointer_arrays(args, e.experts);
   check_layouts(args, e);
   check_dtypes(args, o, discrete);
-  const bool quantize = check_scale_outputs(args, scales_given);
-
-  const DType a = args[Role::a].dtype;
-  const bool n_major = discrete ? check_b_major(o, is_fp8(a), "FP4 input") : e.b_n_major;
+  check_scale_outputs(args, scales_given);
+  if (discrete) e.b_n_major = check_b_major(o, is_fp8(args[Role::a].dtype), "FP4 input");
   const ClusterShape cluster = check_tile_and_cluster(Op::srelu, true, o);
   check_m_aligned(o.m_aligned);
-  check_operand_row_bytes(args, e, o, discrete);
+  check_operand_row_bytes(args, e, discrete);
   check_expert_count(args, e.experts);
   check_sm_limit(o.sm_limit);
-
   check_devices(args);
 
-  PlanKey key = plan_key(args, o, e, discrete);
+  PlanKey key = plan_key(args, o, e, discrete, margin);
   Problem& p = key.problem;
-  p.b_n_major = n_major;
   p.cluster = cluster;
-  p.quantize = quantize;
-  p.discrete_col_sfd = quantize && o.discrete_col_sfd;  // says nothing where there is no SFD_col
-  p.cluster_overlap_margin = margin;
   if (o.tanh_clamp_scale) p.tanh_clamp_scale = static_cast<float>(*o.tanh_clamp_scale);
   key.backend = check_backend(args, o.backend);
   return key;

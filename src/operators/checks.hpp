@@ -6,8 +6,8 @@
 
 namespace gemmule::operators {
 
-/// tanh_clamp_scale and the weight mode: what the constructor of GroupedGemmSrelu refuses.
-void check_construction(const Arguments& args, const SreluOptions& options);
+/// tanh_clamp_scale and the weight mode: what the constructor of GroupedGemmSrelu refuses. True if discrete.
+bool check_construction(const Arguments& args, const SreluOptions& options);
 
 /// Every rule that needs no memory, outputs included. `margin`: see cluster_overlap_margin().
 PlanKey check_configuration(const Arguments& args, const SreluOptions& options, int margin);
@@ -19,8 +19,5 @@ void check_call(const Arguments& args, const DgluOptions& options, const DgluCal
 
 /// Addresses, values that the host can read, and the device itself.
 void check_memory(const Arguments& args, const PlanKey& key, Needed needed);
-
-/// Both BF16, or not; throws for mixed families and unsupported pairs. Scale controls of a BF16 call must be neutral.
-bool check_dispatch(const Arguments& args, const DgluOptions& options, bool discrete);
 
 }  // namespace gemmule::operators

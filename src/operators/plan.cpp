@@ -26,14 +26,6 @@ Extents live_extents(const PlanKey& key, std::int64_t m) {
   return e;
 }
 
-/// BF16 objects name the scale control that was given, in the order of the documents.
-void check_no_scale_controls(const Arguments& args) {
-  for (const Role role : {Role::sfa, Role::sfb, Role::sfb_ptrs, Role::d_col, Role::sfd_row, Role::sfd_col,
-                          Role::amax, Role::norm_const})
-    if (args.has(role))
-      reject(args.name(role), "given", "None: BF16 forbids scale control " + args.name(role));
-}
-
 void check_presence_and_dtypes(const Arguments& args, const PlanKey& key) {
   for (std::size_t i = 0; i < role_count; ++i) {
     const Role role = role_at(i);
@@ -41,7 +33,6 @@ void check_presence_and_dtypes(const Arguments& args, const PlanKey& key) {
     if (live == compiled) continue;
     if (compiled == DType::none) reject(args.name(role), "given", "None: the object was compiled without it");
     if (live == DType::none) reject(args.name(role), "None", "a tensor: the object was compiled with it");
-    if (role == Role::b_ptrs || role == Role::sfb_ptrs) check_pointer_array(args, role, key.problem.experts);
     reject(args.name(role), std::string("dtype ") + gemmule::name(live),
            std::string(gemmule::name(compiled)) + " as compiled");
   }
@@ -64,7 +55,8 @@ T* data(const Arguments& args, Role role) {
 
 }  // namespace
 
-PlanKey plan_key(const Arguments& args, const CommonOptions& o, const Extents& e, bool discrete) {
+PlanKey plan_key(const Arguments& args, const CommonOptions& o, const Extents& e, bool discrete,
+                 int cluster_overlap_margin) {
   PlanKey key;
   key.dtypes = e.dtypes;
   if (discrete) {  // the class is told of pointers by num_experts
@@ -86,6 +78,9 @@ PlanKey plan_key(const Arguments& args, const CommonOptions& o, const Extents& e
   p.d = args[Role::d].dtype;
   p.bias = args[Role::bias].dtype;
   p.discrete = discrete;
+  p.b_n_major = e.b_n_major;
+  p.quantize = generates_scales(p.ab, p.d);
+  p.discrete_col_sfd = p.quantize && o.discrete_col_sfd;  // says nothing where there is no SFD_col
   p.has_prob = args.has(Role::prob);
   p.has_dprob = args.has(Role::dprob);
   p.has_dbias = args.has(Role::dbias);
@@ -97,6 +92,7 @@ PlanKey plan_key(const Arguments& args, const CommonOptions& o, const Extents& e
   p.vector_f32 = o.vector_f32;
   p.use_dynamic_sched = o.use_dynamic_sched;
   p.sm_limit = o.sm_limit;
+  p.cluster_overlap_margin = cluster_overlap_margin;
   return key;
 }
 
@@ -107,7 +103,9 @@ std::size_t Plan::workspace_size(std::int64_t rows) const {
 
 Operands Plan::bind(const Arguments& args, Stream stream) const {
   const Problem& p = key_.problem;
-  if (!p.block_scaled()) check_no_scale_controls(args);
+  if (!p.block_scaled())
+    check_no_scale_controls(args, {Role::sfa, Role::sfb, Role::sfb_ptrs, Role::d_col, Role::sfd_row,
+                                   Role::sfd_col, Role::amax, Role::norm_const});
   check_presence_and_dtypes(args, key_);
   const Tensor& a = args[Role::a];
   const Extents e = live_extents(key_, a.rank > 0 ? a.shape[0] : 0);
@@ -118,8 +116,8 @@ Operands Plan::bind(const Arguments& args, Stream stream) const {
     if (!args.has(role)) continue;
     check_shape(args, role, e);
     check_strides(args, role, e);
-    if (role == Role::b_ptrs || role == Role::sfb_ptrs) check_pointer_array(args, role, e.experts);
   }
+  check_pointer_arrays(args, e.experts);
   check_rows(args, p, e.m);
   check_devices(args);
   if (key_.device != memory_of(a))

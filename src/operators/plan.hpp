@@ -19,7 +19,8 @@ struct PlanKey {
 };
 
 /// What both operators take over from their arguments; the rest of Problem is left at its defaults.
-PlanKey plan_key(const Arguments& args, const CommonOptions& options, const Extents& extents, bool discrete);
+PlanKey plan_key(const Arguments& args, const CommonOptions& options, const Extents& extents, bool discrete,
+                 int cluster_overlap_margin);
 
 class Plan {
  public:

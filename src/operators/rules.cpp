@@ -10,8 +10,8 @@ namespace gemmule::operators {
 namespace {
 
 constexpr std::int64_t max_extent = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t max_values = std::int64_t{1}
-                                    << 56;  // of one tensor; keeps every byte count in 64 bits
+/// Values of one tensor. Keeps every byte count within 64 bits.
+constexpr std::int64_t max_values = std::int64_t{1} << 56;
 
 std::string text(const std::array<std::int64_t, Tensor::max_rank>& values, int rank) {
   std::string out = "(";
@@ -53,11 +53,8 @@ void check_rank3(const Arguments& args, Role role, const char* shape) {
   if (t.rank != 3) reject(args.name(role), shape_text(t), std::string("shape ") + shape);
 }
 
-void check_b_shape(const CommonOptions& o, bool needed) {
-  if (!o.b_shape) {
-    if (needed) reject("b_shape", "None", "(N, K) with discrete weights");
-    return;
-  }
+void check_b_shape(const CommonOptions& o) {
+  if (!o.b_shape) reject("b_shape", "None", "(N, K) with discrete weights");
   for (const std::int64_t extent : *o.b_shape)
     if (extent < 0 || extent > max_extent)
       reject("b_shape", "(" + std::to_string((*o.b_shape)[0]) + ", " + std::to_string((*o.b_shape)[1]) + ")",
@@ -92,7 +89,7 @@ void require(const Arguments& args, Role role, const char* why) {
 
 bool check_weight_mode(const Arguments& args, const CommonOptions& o) {
   const bool dense = args.has(Role::b);
-  const bool discrete = args.form == Form::sample ? o.num_experts.has_value() : args.has(Role::b_ptrs);
+  const bool discrete = args.has(Role::b_ptrs) || (args.form == Form::sample && o.num_experts);
   const std::string b = args.name(Role::b);
   const std::string other = args.form == Form::sample ? "num_experts" : "b_ptrs";
   if (dense && discrete) reject(b + ", " + other, "both given", "one of them: dense or discrete weights");
@@ -105,9 +102,19 @@ bool check_weight_mode(const Arguments& args, const CommonOptions& o) {
     return false;
   }
   if (o.num_experts && *o.num_experts < 1) reject("num_experts", std::to_string(*o.num_experts), "1 to 1024");
-  check_b_shape(o, true);
+  check_b_shape(o);
   if (o.b_dtype == DType::none) reject("b_dtype", "None", "the dtype of the weights with discrete weights");
   return true;
+}
+
+void check_scale_source(const Arguments& args, bool discrete) {
+  if (discrete) {
+    if (args.has(Role::sfb)) reject(args.name(Role::sfb), "given", "None with discrete weights");
+    if (args.form == Form::call) require(args, Role::sfb_ptrs, "a tensor with discrete weights");
+  } else {
+    if (args.has(Role::sfb_ptrs)) reject(args.name(Role::sfb_ptrs), "given", "None with dense weights");
+    require(args, Role::sfb, "a tensor with dense weights");
+  }
 }
 
 bool check_all_scales_or_none(const Arguments& args) {
@@ -122,14 +129,22 @@ bool check_all_scales_or_none(const Arguments& args) {
   return row;
 }
 
-bool check_scale_outputs(const Arguments& args, bool given) {
+void check_scale_outputs(const Arguments& args, bool given) {
   const bool wanted = generates_scales(args[Role::a].dtype, args[Role::d].dtype);
   if (wanted && !given)
     reject(args.name(Role::norm_const), "None", "a tensor, required for FP8 input/FP8 output");
   if (!wanted && given)
     reject(args.name(Role::sfd_row), "given",
            "None: output scale factors exist only for FP8 input and 8- or 4-bit output");
-  return wanted;
+}
+
+void reject_scale_control(const std::string& control, const std::string& value, const std::string& neutral) {
+  reject(control, value, neutral + ": BF16 forbids scale control " + control);
+}
+
+void check_no_scale_controls(const Arguments& args, std::initializer_list<Role> roles) {
+  for (const Role role : roles)
+    if (args.has(role)) reject_scale_control(args.name(role), "given", "None");
 }
 
 Extents resolve_extents(const Arguments& args, const CommonOptions& o, bool discrete) {
@@ -209,7 +224,7 @@ void check_strides(const Arguments& args, Role role, const Extents& e) {
 
 void check_pointer_array(const Arguments& args, Role role, std::int64_t experts) {
   const Tensor& t = args[role];
-  const std::string& name = args.name(role);
+  const std::string name = args.name(role);
   if (t.rank != 1) reject(name, shape_text(t), "shape (L,)");
   if (t.dtype != DType::int64)
     reject(name, std::string("dtype ") + gemmule::name(t.dtype), "int64 (" + name + " must be int64)");
@@ -218,6 +233,11 @@ void check_pointer_array(const Arguments& args, Role role, std::int64_t experts)
            std::to_string(experts) + ", one per expert (" + name + " length mismatch)");
   if (experts > 1 && t.strides[0] != 1)
     reject(name, "stride " + std::to_string(t.strides[0]), "1 (contiguous)");
+}
+
+void check_pointer_arrays(const Arguments& args, std::int64_t experts) {
+  for (const Role role : {Role::b_ptrs, Role::sfb_ptrs})
+    if (args.has(role)) check_pointer_array(args, role, experts);
 }
 
 void check_row_bytes(const std::string& argument, std::int64_t values, DType dtype) {
@@ -230,27 +250,21 @@ void check_row_bytes(const std::string& argument, std::int64_t values, DType dty
          "a multiple of " + std::to_string(128 / bits) + " values of " + gemmule::name(dtype));
 }
 
-void check_operand_row_bytes(const Arguments& args, const Extents& e, const CommonOptions& o, bool discrete) {
+void check_operand_row_bytes(const Arguments& args, const Extents& e, bool discrete) {
   const DType ab = args[Role::a].dtype;
   check_row_bytes(args.name(Role::a), e.k, ab);
-  const bool n_major = discrete ? o.b_major == Major::n : e.b_n_major;
-  check_row_bytes(discrete ? "b_shape" : args.name(Role::b), n_major ? e.n : e.k, ab);
+  check_row_bytes(discrete ? "b_shape" : args.name(Role::b), e.b_n_major ? e.n : e.k, ab);
   for (const Role role : {Role::d, Role::c}) check_row_bytes(args.name(role), e.width(), args[role].dtype);
 }
 
-void check_dtype(const Arguments& args, Role role, std::initializer_list<DType> allowed) {
-  const Tensor& t = args[role];
-  if (t.present() && !contains(allowed, t.dtype))
-    reject(args.name(role), std::string("dtype ") + gemmule::name(t.dtype), list(allowed));
-}
-
-void check_output_dtype(const Arguments& args, Role role, std::initializer_list<DType> allowed,
-                        const char* context) {
+void check_dtype(const Arguments& args, Role role, std::initializer_list<DType> allowed,
+                 const char* context) {
   const Tensor& t = args[role];
   if (!t.present() || contains(allowed, t.dtype)) return;
-  const bool named = args.form == Form::call && is_output(args.op, role);
-  reject(named ? (role == Role::c ? "c_dtype" : "d_dtype") : args.name(role),
-         std::string(named ? "" : "dtype ") + gemmule::name(t.dtype), list(allowed) + context);
+  const std::string dtype = gemmule::name(t.dtype), rule = list(allowed) + context;
+  if (args.form == Form::call && is_output(args.op, role) && (role == Role::c || role == Role::d))
+    reject(role == Role::c ? "c_dtype" : "d_dtype", dtype, rule);
+  reject(args.name(role), "dtype " + dtype, rule);
 }
 
 void check_same_dtype(const Arguments& args, Role role, Role as) {

@@ -15,10 +15,16 @@ namespace gemmule::operators {
 void require(const Arguments& args, Role role, const char* why = "a tensor");
 /// Dense (B given) or discrete (pointers, or num_experts at construction): exactly one of the two. True if discrete.
 bool check_weight_mode(const Arguments& args, const CommonOptions& options);
+/// SFB comes the way B does.
+void check_scale_source(const Arguments& args, bool discrete);
 /// sfd_row, sfd_col and norm_const: all or none. True if all.
 bool check_all_scales_or_none(const Arguments& args);
-/// What scale generation needs is there exactly if A and D ask for it. Returns whether they do.
-bool check_scale_outputs(const Arguments& args, bool given);
+/// What scale generation needs is there exactly if A and D ask for it.
+void check_scale_outputs(const Arguments& args, bool given);
+/// BF16 takes no scale controls: the first of `roles` that is given is named.
+void check_no_scale_controls(const Arguments& args, std::initializer_list<Role> roles);
+[[noreturn]] void reject_scale_control(const std::string& control, const std::string& value,
+                                       const std::string& neutral);
 
 // Extents and layout.
 /// M, N, K and L from A, B or b_shape, and padded_offsets. K of a uint8 A: its second extent, or twice that, whichever
@@ -29,18 +35,18 @@ std::int64_t max_rows(const Extents& extents);
 void check_shape(const Arguments& args, Role role, const Extents& extents);
 /// Exact, except along extents of 1 and in tensors without elements. srelu's prob may have any stride >= 0.
 void check_strides(const Arguments& args, Role role, const Extents& extents);
-/// Rank 1, int64, one pointer per expert, on A's device, contiguous.
+/// Rank 1, int64, one pointer per expert, contiguous.
 void check_pointer_array(const Arguments& args, Role role, std::int64_t experts);
+/// Both, where they are given.
+void check_pointer_arrays(const Arguments& args, std::int64_t experts);
 /// `values` contiguous values of `dtype` fill whole 16-byte units.
 void check_row_bytes(const std::string& argument, std::int64_t values, DType dtype);
-void check_operand_row_bytes(const Arguments& args, const Extents& extents, const CommonOptions& options,
-                             bool discrete);
+void check_operand_row_bytes(const Arguments& args, const Extents& extents, bool discrete);
 
 // Formats.
-void check_dtype(const Arguments& args, Role role, std::initializer_list<DType> allowed);
-/// The same rule, for the argument that names the dtype in the one-call form (c_dtype, d_dtype).
-void check_output_dtype(const Arguments& args, Role role, std::initializer_list<DType> allowed,
-                        const char* context = "");
+/// `context` ends the message. In the one-call form the outputs C and D are named by c_dtype and d_dtype.
+void check_dtype(const Arguments& args, Role role, std::initializer_list<DType> allowed,
+                 const char* context = "");
 void check_same_dtype(const Arguments& args, Role role, Role as);
 /// dtypes of A and B (or b_dtype) agree.
 void check_b_dtype(const Arguments& args, const CommonOptions& options, bool discrete);

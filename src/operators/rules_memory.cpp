@@ -69,7 +69,7 @@ void check_offset_values(const Arguments& args, std::int64_t m, int m_aligned, c
   std::int32_t previous = 0;
   for (std::int64_t g = 0; g < experts; ++g) {
     const std::int32_t end = ends[g];
-    if (end >= previous && end % m_aligned == 0 && end <= m) {
+    if (end >= previous && (end & (m_aligned - 1)) == 0 && end <= m) {  // m_aligned is a power of two
       previous = end;
       continue;
     }

@@ -248,6 +248,33 @@ TEST(Rules, PointerArrays) {
             std::string::npos);
 }
 
+TEST(Rules, ScaleFactorsComeTheWayTheWeightsDo) {
+  SreluCase c;
+  SreluTensors dense = c.tensors();
+  c.discrete = true;
+  SreluTensors discrete = c.tensors();
+  // The struct that is executed may also be the sample: its pointer arrays are checked then.
+  EXPECT_EQ(support_failure(discrete, c.opts()), "");
+  SreluTensors t = discrete;
+  t.sfb_ptrs.dtype = DType::int32;
+  EXPECT_NE(support_failure(t, c.opts()).find("sfb_ptrs must be int64"), std::string::npos);
+  t = discrete;
+  t.sfb = dense.sfb;
+  EXPECT_NE(support_failure(t, c.opts()).find("sample_sfb: given, expected None with discrete weights"),
+            std::string::npos);
+  c.discrete = false;
+  t = dense;
+  t.sfb_ptrs = discrete.sfb_ptrs;
+  EXPECT_NE(support_failure(t, c.opts()).find("sfb_ptrs: given, expected None with dense weights"),
+            std::string::npos);
+  t = dense;
+  t.sfb = Tensor{};
+  EXPECT_NE(support_failure(t, c.opts()).find("sample_sfb: None"), std::string::npos);
+  t = dense;
+  t.b_ptrs = discrete.b_ptrs;
+  EXPECT_NE(support_failure(t, c.opts()).find("sample_b, num_experts: both given"), std::string::npos);
+}
+
 TEST(Rules, PointersAreCheckedByValue) {
   SreluCase c;
   c.discrete = true;
