@@ -178,7 +178,7 @@ struct LaneMaxima {
 /// What the epilogue keeps from block to block of one unit.
 struct State {
   LaneMaxima amax[2];
-  float bias[group / block][2][block];  ///< dbias of the current 128 rows and 128 columns: gate, input
+  float bias[max_unit_cols / block][2][block];  ///< dbias of the current 128 rows: gate, input
 };
 
 /// The product's rows and columns of one block, and the factors that go with them.
@@ -336,61 +336,74 @@ inline void dglu_block(const Call& call, const Unit& unit, const BlockInput& in,
   store_d(call, unit, at_input, input);
 }
 
-/// The partial sums of dbias for 128 rows and the columns from `col`.
-inline void store_dbias(const Call& call, const Unit& unit, std::int64_t row, std::int64_t col, int blocks,
-                        State& state) {
+/// The unit's partial sums of dbias for the 128 rows that end with `row`.
+inline void store_dbias(const Call& call, const Unit& unit, std::int64_t row, const State& state) {
   const std::int64_t index = unit.wave_group + (row - unit.row) / group;
   float* out = call.dbias_partial + index * 2 * call.problem.n;
-  for (int b = 0; b < blocks; ++b) {
-    for (int j = 0; j < block; ++j) {
-      out[layout::gate_column(col + b * block) + j] = state.bias[b][0][j];
-      out[layout::input_column(col + b * block) + j] = state.bias[b][1][j];
-    }
+  for (std::int64_t b = 0; b * block < unit.cols; ++b) {
+    __builtin_memcpy(out + layout::gate_column(unit.col + b * block), state.bias[b][0],
+                     sizeof state.bias[b][0]);
+    __builtin_memcpy(out + layout::input_column(unit.col + b * block), state.bias[b][1],
+                     sizeof state.bias[b][1]);
   }
 }
 
-/// The columns col .. col+cols (at most 128) of the unit, all its rows.
-inline void epilogue(const Call& call, const Unit& unit, const Scratch& scratch, std::int64_t col,
-                     std::int64_t cols, State& state) {
+/// dGLU of up to 32 rows and all columns of the unit.
+inline void dglu_rows(const Call& call, const Unit& unit, BlockInput& in, std::int64_t row, int rows,
+                      const float* sum, State& state) {
+  const Problem& problem = call.problem;
+  const std::int64_t i = row - unit.row;
+  const std::int64_t pitch = layout::ceil_div(problem.n, group);
+  if (i % group == 0) __builtin_memset(state.bias, 0, sizeof state.bias);
+  for (std::int64_t strip = 0; strip < unit.cols; strip += group) {
+    Tile dprob;
+    __builtin_memset(&dprob, 0, sizeof dprob);
+    for (std::int64_t j = strip; j < unit.cols && j < strip + group; j += block) {
+      in.sum = sum + j;
+      dglu_block(call, unit, in, unit.col + j, row, rows, dprob, state.bias[j / block], state);
+    }
+    if (problem.has_dprob) {
+      float* out = call.dprob_partial + (unit.wave_group * group + i) * pitch + (unit.col + strip) / group;
+      for (int r = 0; r < rows; ++r) out[r * pitch] = sum_lanes(dprob.v[r]);
+    }
+  }
+  if (problem.has_dbias && (i % group == group - block || i + rows == unit.rows))
+    store_dbias(call, unit, row, state);
+}
+
+/// sReLU of up to 32 rows and all columns of the unit.
+inline void srelu_rows(const Call& call, const Unit& unit, BlockInput& in, std::int64_t row, int rows,
+                       const float* sum, State& state) {
+  for (std::int64_t j = 0; j < unit.cols; j += block) {
+    const Place at{row, rows, unit.col + j, static_cast<int>(unit.cols - j < block ? unit.cols - j : block)};
+    in.sum = sum + j;
+    Tile d;
+    srelu_tile(call, unit, in, at.col, at, d);
+    if (call.problem.has_amax) state.amax[0].add(d, rows);
+    store_d(call, unit, at, d);
+  }
+}
+
+/// The rows [begin, end) of the unit, counted from its first, whose product is complete.
+inline void epilogue(const Call& call, const Unit& unit, const Scratch& scratch, std::int64_t begin,
+                     std::int64_t end, State& state) {
   const Problem& problem = call.problem;
   const Operands& operands = call.operands;
-  const int blocks = static_cast<int>(layout::ceil_div(cols, block));
   BlockInput in;
   in.sum_stride = call.blocking.sum_stride;
   in.alpha = operands.alpha[unit.expert];
   in.beta = problem.op == Op::dglu ? operands.beta[unit.expert] : 1.0f;
-  Tile dprob;
-  for (std::int64_t i = 0; i < unit.rows; i += block) {
+  for (std::int64_t i = begin; i < end; i += block) {
     const std::int64_t row = unit.row + i;
-    const int rows = static_cast<int>(unit.rows - i < block ? unit.rows - i : block);
+    const int rows = static_cast<int>(end - i < block ? end - i : block);
+    const float* sum = scratch.sum + i * in.sum_stride;
     for (int r = 0; r < rows; ++r)
       in.prob[r] = problem.has_prob ? operands.prob[(row + r) * operands.prob_stride] : 1.0f;
-    if (problem.op == Op::dglu) {
-      if (i % group == 0) __builtin_memset(state.bias, 0, sizeof state.bias);
-      __builtin_memset(&dprob, 0, sizeof dprob);
-    }
-    for (int b = 0; b < blocks; ++b) {
-      const std::int64_t n = col + b * block;
-      in.sum = scratch.sum + i * in.sum_stride + (n - unit.col);
-      if (problem.op == Op::dglu) {
-        dglu_block(call, unit, in, n, row, rows, dprob, state.bias[b], state);
-        continue;
-      }
-      const std::int64_t left = col + cols - n;
-      const Place at{row, rows, n, static_cast<int>(left < block ? left : block)};
-      Tile d;
-      srelu_tile(call, unit, in, n, at, d);
-      if (problem.has_amax) state.amax[0].add(d, rows);
-      store_d(call, unit, at, d);
-    }
-    if (problem.has_dprob) {
-      const std::int64_t pitch = layout::ceil_div(problem.n, group);
-      float* out = call.dprob_partial + (unit.wave_group * group + i) * pitch + col / group;
-      for (int r = 0; r < rows; ++r) out[r * pitch] = sum_lanes(dprob.v[r]);
-    }
-    if (problem.has_dbias && (i % group == group - block || i + block >= unit.rows))
-      store_dbias(call, unit, row, col, blocks, state);
-    if (problem.quantize && col + cols == problem.n) clear_padding_scales(call, unit, row, rows);
+    if (problem.op == Op::dglu)
+      dglu_rows(call, unit, in, row, rows, sum, state);
+    else
+      srelu_rows(call, unit, in, row, rows, sum, state);
+    if (problem.quantize && unit.col + unit.cols == problem.n) clear_padding_scales(call, unit, row, rows);
   }
 }
 

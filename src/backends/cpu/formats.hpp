@@ -106,10 +106,14 @@ GEMMULE_INLINE void decode_row(const void* in, float* __restrict out, const Valu
     __builtin_memcpy(plain, values, sizeof plain);
     for (int i = 0; i < block; ++i) out[i] = value(plain[i], i);
   } else {
-    typename Format::Code codes[block];
-    __builtin_memcpy(codes, in, sizeof codes);
     u32 wide[block];
-    for (int i = 0; i < block; ++i) wide[i] = codes[i];
+    if constexpr (Format::bits == 8) {
+      widen(static_cast<const u8*>(in), wide);
+    } else {
+      typename Format::Code codes[block];
+      __builtin_memcpy(codes, in, sizeof codes);
+      for (int i = 0; i < block; ++i) wide[i] = codes[i];
+    }
     for (int i = 0; i < block; ++i) out[i] = value(Format::decode(wide[i]), i);
   }
 }
@@ -129,6 +133,8 @@ GEMMULE_INLINE void encode_row(void* out, const Value& value) {
       u8 pairs[block / 2];
       for (int i = 0; i < block / 2; ++i) pairs[i] = static_cast<u8>(wide[2 * i] | (wide[2 * i + 1] << 4));
       __builtin_memcpy(out, pairs, sizeof pairs);
+    } else if constexpr (Format::bits == 8) {
+      narrow(wide, static_cast<u8*>(out));
     } else {
       typename Format::Code codes[block];
       for (int i = 0; i < block; ++i) codes[i] = static_cast<typename Format::Code>(wide[i]);

@@ -18,10 +18,12 @@ inline constexpr int group = 128;
 /// interleave.
 inline constexpr int block = 32;
 
+inline constexpr int max_unit_cols = 512;
+
 /// Extents of one thread's scratch.
 struct Blocking {
   std::int64_t rows;        ///< multiple of 32
-  std::int64_t cols;        ///< columns of N, multiple of 128
+  std::int64_t cols;        ///< columns of N, multiple of 128, at most max_unit_cols
   std::int64_t sum_stride;  ///< cols + 16
 };
 /// Strides are odd multiples of a cache line, so that the rows of a tile fall into different sets of the cache.

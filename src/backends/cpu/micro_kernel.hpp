@@ -37,24 +37,45 @@ __attribute__((noinline)) void multiply_tile(const float* __restrict a, const fl
 }
 
 template <int rows>
-inline void multiply_remainder(std::int64_t left, const float* a, const float* b, std::int64_t k, float* sum,
-                               std::int64_t sum_stride, bool first) {
+inline void multiply_rows(std::int64_t wanted, const float* a, const float* b, std::int64_t k, float* sum,
+                          std::int64_t sum_stride, bool first) {
   if constexpr (rows > 0) {
-    if (left == rows)
+    if (wanted == rows)
       multiply_tile<rows>(a, b, k, sum, sum_stride, first);
     else
-      multiply_remainder<rows - 1>(left, a, b, k, sum, sum_stride, first);
+      multiply_rows<rows - 1>(wanted, a, b, k, sum, sum_stride, first);
   }
 }
 
-/// The same for any number of rows.
+/// Rows of memory that the epilogue will want: fetched while the multiplication keeps the arithmetic units busy.
+struct Ahead {
+  struct Lines {
+    const char* first;
+    std::int64_t pitch;
+    std::int64_t bytes;  ///< of each row
+  };
+  Lines lines[3];
+  int count = 0;
+
+  GEMMULE_INLINE void fetch(std::int64_t row, std::int64_t rows) const {
+    for (int i = 0; i < count; ++i) {
+      const char* p = lines[i].first + row * lines[i].pitch;
+      for (std::int64_t r = 0; r < rows; ++r, p += lines[i].pitch)
+        for (std::int64_t b = 0; b < lines[i].bytes; b += 64) __builtin_prefetch(p + b, 0, 2);
+    }
+  }
+};
+
+/// The same for any number of rows. The last rows are halved rather than cut into a full tile and a thin one, whose
+/// few accumulators would leave the multipliers waiting.
 inline void multiply_panel(std::int64_t rows, const float* a, const float* b, std::int64_t k, float* sum,
-                           std::int64_t sum_stride, bool first) {
-  std::int64_t i = 0;
-  for (; i + tile_rows <= rows; i += tile_rows)
-    multiply_tile<tile_rows>(a + i * a_stride, b, k, sum + i * sum_stride, sum_stride, first);
-  multiply_remainder<tile_rows - 1>(rows - i, a + i * a_stride, b, k, sum + i * sum_stride, sum_stride,
-                                    first);
+                           std::int64_t sum_stride, bool first, const Ahead& ahead) {
+  for (std::int64_t i = 0, size = 0; i < rows; i += size) {
+    const std::int64_t left = rows - i;
+    size = left >= 2 * tile_rows || left == tile_rows ? tile_rows : left > tile_rows ? left / 2 : left;
+    ahead.fetch(i, size);
+    multiply_rows<tile_rows>(size, a + i * a_stride, b, k, sum + i * sum_stride, sum_stride, first);
+  }
 }
 
 }  // namespace

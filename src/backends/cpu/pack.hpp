@@ -109,8 +109,11 @@ inline void pack_panel_k_major(const Weights& weights, const Problem& problem, s
   for (std::int64_t p = 0; p < count; p += block) {
     const std::int64_t n = count - p < block ? count - p : block;
     const u8* in = weights.data + bytes<Format>(col * problem.k + k + p);
-    for (std::int64_t j = 0; j < cols; ++j)
-      dequantize<Format>(in + j * bytes<Format>(problem.k), scale[j] + p / 16, n, rows[j]);
+    for (std::int64_t j = 0; j < cols; ++j) {
+      const u8* row = in + j * bytes<Format>(problem.k);
+      __builtin_prefetch(row + tile_width * bytes<Format>(problem.k));  // of the next panel
+      dequantize<Format>(row, scale[j] + p / 16, n, rows[j]);
+    }
     for (std::int64_t i = 0; i < n; i += lanes) {
       const std::int64_t steps = n - i < lanes ? n - i : lanes;
       for (int v = 0; v < tile_vectors; ++v) {

@@ -188,5 +188,30 @@ GEMMULE_INLINE void decode_e2m1(const std::uint8_t* in, Vec (&out)[block / lanes
 }
 #endif
 
+// widen(in, out), narrow(in, out): 32 codes between 8 bits in memory and 32 bits. g++ takes detours here.
+GEMMULE_INLINE void widen(const std::uint8_t* in, std::uint32_t (&out)[block]) {
+#if defined(__AVX512F__)
+  for (int i = 0; i < block; i += 16)
+    _mm512_storeu_si512(out + i,
+                        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
+#elif defined(__AVX2__)
+  for (int i = 0; i < block; i += 8)
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+                        _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(in + i))));
+#else
+  for (int i = 0; i < block; ++i) out[i] = in[i];
+#endif
+}
+GEMMULE_INLINE void narrow(const std::uint32_t (&in)[block], std::uint8_t* out) {
+#if defined(__AVX512F__)
+  for (int i = 0; i < block; i += 16)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm512_cvtepi32_epi8(_mm512_loadu_si512(in + i)));
+#else
+  std::uint8_t codes[block];
+  for (int i = 0; i < block; ++i) codes[i] = static_cast<std::uint8_t>(in[i]);
+  __builtin_memcpy(out, codes, sizeof codes);
+#endif
+}
+
 }  // namespace
 }  // namespace gemmule::cpu::GEMMULE_CPU_NAMESPACE
