@@ -17,11 +17,11 @@ namespace {
 constexpr double not_written = std::numeric_limits<double>::quiet_NaN();
 constexpr std::int64_t chunk_rows = 8;  // rows that share one pass over an expert's weights
 
-/// Decoded values, every row padded with zeros to a multiple of 8.
+/// Decoded values, every row padded with zeros to a multiple of 4.
 struct Matrix {
   std::int64_t pitch = 0;
   std::vector<double> data;
-  Matrix(std::int64_t rows, std::int64_t cols) : pitch(ceil_div(cols, 8) * 8), data(rows * pitch) {}
+  Matrix(std::int64_t rows, std::int64_t cols) : pitch(ceil_div(cols, 4) * 4), data(rows * pitch) {}
   double* row(std::int64_t r) { return data.data() + r * pitch; }
   const double* row(std::int64_t r) const { return data.data() + r * pitch; }
 };
@@ -58,15 +58,15 @@ Matrix decode_b(const Problem& p, const Operands& o, int expert) {
 /// sum a*b, and the error decisions allow a float32 accumulation: 2^-22 sqrt(K) sum |a*b|, plus what is lost below
 /// float32's smallest step.
 Estimate dot(const double* a, const double* b, std::int64_t k) {
-  double sum[8] = {}, magnitude[8] = {};  // eight partial sums, so that the compiler can vectorise
-  for (std::int64_t i = 0; i < k; i += 8)
-    for (int j = 0; j < 8; ++j) {
+  double sum[4] = {}, magnitude[4] = {};  // partial sums that the compiler keeps in two vectors each
+  for (std::int64_t i = 0; i < k; i += 4)
+    for (int j = 0; j < 4; ++j) {
       const double term = a[i + j] * b[i + j];
       sum[j] += term;
       magnitude[j] += std::fabs(term);
     }
   double total = 0, total_magnitude = 0;
-  for (int j = 0; j < 8; ++j) {
+  for (int j = 0; j < 4; ++j) {
     total += sum[j];
     total_magnitude += magnitude[j];
   }
@@ -178,7 +178,10 @@ class Evaluation {
         for (std::int64_t i = 0; i < count; ++i) acc[i * p.n + n] = dot(a.row(i), b.row(n), a.pitch);
       for (std::int64_t i = 0; i < count; ++i) {
         const Estimate* row = acc.data() + i * p.n;
-        p.op == Op::srelu ? srelu_row(g, begin + i, row) : dglu_row(g, begin + i, row);
+        if (p.op == Op::srelu)
+          srelu_row(g, begin + i, row);
+        else
+          dglu_row(g, begin + i, row);
       }
     });
   }
@@ -188,7 +191,7 @@ class Evaluation {
     for (std::int64_t n = 0; n < p.n; ++n) {
       const double bias = p.bias == DType::none ? -0.0 : load(o.bias, p.bias, g * p.n + n);
       const double value = alpha * acc[n].value + bias;
-      const Estimate x = limited({value, std::fabs(alpha) * acc[n].error + 4e-6 * std::fabs(value)});
+      const Estimate x = limited({value, std::fabs(alpha) * acc[n].error + 0x1p-23 * std::fabs(value)});
       put(result.c, m * p.n + n, rounded_to(p.c, x));
       finish_d(m, n, srelu(p, x, prob(m)));
     }
@@ -243,10 +246,13 @@ class Evaluation {
 
   /// Sum of D over the expert's rows before rounding and before epilogue_op, added to the BF16 buffer.
   void reduce_dbias(int g, RowRange rows) {
+    std::vector<Sum> sums(p.width());
+    for (std::int64_t m = rows.begin; m < rows.end; ++m)
+      for (std::int64_t column = 0; column < p.width(); ++column)
+        sums[column].add(get(unprocessed_, m * p.width() + column));
     for (std::int64_t column = 0; column < p.width(); ++column) {
       const std::int64_t at = g * p.width() + column;
-      Sum sum;
-      for (std::int64_t m = rows.begin; m < rows.end; ++m) sum.add(get(unprocessed_, m * p.width() + column));
+      Sum& sum = sums[column];
       sum.add({o.dbias ? load(o.dbias, DType::bfloat16, at) : 0.0, 0});
       const bool empty = rows.begin >= rows.end;
       put(result.dbias, at,
