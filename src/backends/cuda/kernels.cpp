@@ -12,10 +12,10 @@ constexpr Arch all_archs[] = {Arch::sm_90a, Arch::sm_100a, Arch::sm_103a, Arch::
 }  // namespace
 
 // Every kernel's host file defines one of these; list it here and below.
-// extern const Kernel sm90_bf16_dglu;
+extern const Kernel sm90_bf16_dglu;
 
 std::span<const Kernel* const> kernels() {
-  static const std::vector<const Kernel*> all = {};
+  static const std::vector<const Kernel*> all = {&sm90_bf16_dglu};
   return all;
 }
 

@@ -117,44 +117,39 @@ GEMMULE_DEVICE u32 summed_column(u32 lane) {
          ((lane & 4) != 0 ? 1 : 0);
 }
 
-/// C of the four rows of one column pair.
-struct ColumnPair {
-  RawPair gate[4], input[4];
-
-  GEMMULE_DEVICE void load(const ChunkLane& lane, Shared<u8> chunk, Format format, u32 j) {
-    const u32 gates = lane.pair(chunk, format, j, false);
-    const u32 inputs = lane.pair(chunk, format, j, true);
-#pragma unroll
-    for (u32 row = 0; row < 4; ++row) {
-      gate[row] = load_pair(gates + ChunkLane::row_offset(row / 2, row % 2), format);
-      input[row] = load_pair(inputs + ChunkLane::row_offset(row / 2, row % 2), format);
-    }
-  }
-};
-
 /// One thread's part. `accumulators` gives element 4 j + 2 upper + column of half `half`. `column_sums` points at the 64
-/// sums of this warp (options.has_dbias). C of the next column pair is loaded before the gradient of this one: a warp is
-/// alone on its scheduler here, so the latency of shared memory would otherwise be idle time.
+/// sums of this warp (options.has_dbias). A row of C is loaded four rows ahead: a warp is alone on its scheduler here, so
+/// the latency of shared memory would otherwise be idle time.
 template <class Accumulators>
 GEMMULE_DEVICE void dglu_chunk(const DgluOptions& options, const Accumulators& accumulators,
                                const RowFactors& factors, Shared<u8> c, Shared<u8> d, u32 thread,
                                Shared<float> column_sums, float (&dprob)[4]) {
   const ChunkLane c_lane = ChunkLane::of(thread, options.c);
   const ChunkLane d_lane = ChunkLane::of(thread, options.d);
-  ColumnPair next;
-  next.load(c_lane, c, options.c, 0);
+  RawPair raw_gate[4], raw_input[4];
+#pragma unroll
+  for (u32 row = 0; row < 4; ++row) {
+    const u32 offset = ChunkLane::row_offset(row / 2, row % 2);
+    raw_gate[row] = load_pair(c_lane.pair(c, options.c, 0, false) + offset, options.c);
+    raw_input[row] = load_pair(c_lane.pair(c, options.c, 0, true) + offset, options.c);
+  }
   float sums[8];
 #pragma unroll
   for (u32 j = 0; j < 4; ++j) {
-    const ColumnPair now = next;
-    if (j < 3) next.load(c_lane, c, options.c, j + 1);
+    const u32 next_gate = c_lane.pair(c, options.c, j + 1, false);
+    const u32 next_input = c_lane.pair(c, options.c, j + 1, true);
     const u32 d_gate = d_lane.pair(d, options.d, j, false);
     const u32 d_input = d_lane.pair(d, options.d, j, true);
     F32x2 gate_sum{0, 0}, input_sum{0, 0};
 #pragma unroll
     for (u32 row = 0; row < 4; ++row) {
-      const F32x2 gate = decode_pair(now.gate[row], options.c);
-      const F32x2 input = decode_pair(now.input[row], options.c);
+      const u32 offset = ChunkLane::row_offset(row / 2, row % 2);
+      const F32x2 gate = decode_pair(raw_gate[row], options.c);
+      const F32x2 input = decode_pair(raw_input[row], options.c);
+      if (j < 3) {
+        raw_gate[row] = load_pair(next_gate + offset, options.c);
+        raw_input[row] = load_pair(next_input + offset, options.c);
+      }
       const u32 element = 4 * j + 2 * (row % 2);
       const numerics::Gradient x =
           gradient(options, accumulators.get(row / 2, element) * factors.alpha_squared, gate.x * factors.beta,
@@ -162,7 +157,6 @@ GEMMULE_DEVICE void dglu_chunk(const DgluOptions& options, const Accumulators& a
       const numerics::Gradient y =
           gradient(options, accumulators.get(row / 2, element + 1) * factors.alpha_squared,
                    gate.y * factors.beta, input.y * factors.beta, factors.prob[row]);
-      const u32 offset = ChunkLane::row_offset(row / 2, row % 2);
       store_pair(d_gate + offset, options.d, x.gate, y.gate);
       store_pair(d_input + offset, options.d, x.input, y.input);
       if (options.has_dprob) dprob[row] += x.dprob + y.dprob;

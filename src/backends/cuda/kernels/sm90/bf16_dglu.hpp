@@ -49,10 +49,9 @@ struct DgluShared {
   }
 };
 
-template <u32 tile_n_, u32 tail_n_, u32 stages_, u32 cluster_>
+template <u32 tile_n_, u32 stages_, u32 cluster_>
 struct Bf16Dglu {
   static constexpr u32 tile_n = tile_n_;    ///< compact columns of a tile
-  static constexpr u32 tail_n = tail_n_;    ///< computed width of a row's last tile
   static constexpr u32 stages = stages_;    ///< buffers of A and B
   static constexpr u32 cluster = cluster_;  ///< CTAs that share B
 
@@ -66,10 +65,8 @@ struct Bf16Dglu {
   static constexpr u32 feed_registers = 24;
   static constexpr u32 math_registers = 240;
 
-  static_assert(tile_n % 64 == 0 && tile_n <= 192,
-                "accumulators of 128 x 192 leave 48 registers; n-major boxes are 64 columns");
-  static_assert(tail_n % 64 == 0 && tail_n > 0 && tail_n <= tile_n,
-                "the tail is a multiplication of its own width");
+  static_assert(tile_n == 64 || tile_n == 128 || tile_n == 192,
+                "accumulators of 128 x 192 leave 48 registers");
   static_assert(cluster == 1 || cluster == 2, "experts are multiples of 128 or 256 rows");
   static_assert(128 * (feed_registers + 2 * math_registers) <= 65536, "the register file has 65536");
 
@@ -207,6 +204,17 @@ struct Bf16Dglu {
     }
   }
 
+  /// The last tile of a row may be narrower: it is multiplied at its own width, rounded up to 64.
+  GEMMULE_DEVICE void multiply_tile(u32 columns, Accumulators& accumulators, RingState& at) const {
+    if constexpr (tile_n > 128) {
+      if (columns > 128) return main_loop<192>(accumulators, at);
+    }
+    if constexpr (tile_n > 64) {
+      if (columns > 64) return main_loop<128>(accumulators, at);
+    }
+    main_loop<64>(accumulators, at);
+  }
+
   /// Accumulators of one chunk.
   struct ChunkAccumulators {
     const Accumulators& all;
@@ -339,10 +347,7 @@ struct Bf16Dglu {
       }
       Accumulators accumulators;
       ptx::wait(shared.main_turn + group, turn_parity);
-      if (tail_n == tile_n || tile.columns == tile_n)
-        main_loop<tile_n>(accumulators, at);
-      else
-        main_loop<tail_n>(accumulators, at);
+      multiply_tile(tile.columns, accumulators, at);
       if (ptx::lane_index() == 0) ptx::arrive(shared.main_turn + (group ^ 1));
       ptx::wait_multiplications<0>();
       release(shared.empty + (at.index == 0 ? stages - 1 : at.index - 1));

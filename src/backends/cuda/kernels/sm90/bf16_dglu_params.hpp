@@ -80,4 +80,16 @@ struct DgluFinishParams {
   u32 experts = 0;
 };
 
+inline constexpr u32 finish_threads = 256;
+
+/// CTAs of the finishing kernel: for dbias one per expert and 256 columns, then for dprob one per 256 rows.
+GEMMULE_HD i64 finish_bias_ctas(const DgluFinishParams& params) {
+  if (params.column_sums == nullptr) return 0;
+  return i64{params.experts} * ((params.columns + finish_threads - 1) / finish_threads);
+}
+GEMMULE_HD i64 finish_ctas(const DgluFinishParams& params) {
+  const i64 rows = params.dprob_tiles == nullptr ? 0 : (params.m + finish_threads - 1) / finish_threads;
+  return finish_bias_ctas(params) + rows;
+}
+
 }  // namespace gemmule::kernels

@@ -1,0 +1,344 @@
+// Host part of kernels/sm90/bf16_dglu.hpp: which problems it takes, how it is specialized and launched.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "backends/cuda/kernel.hpp"
+#include "gemmule/error.hpp"
+#include "sm90/bf16_dglu_layout.hpp"
+#include "sm90/bf16_dglu_params.hpp"
+
+namespace gemmule::cuda {
+namespace {
+
+using kernels::DgluFinishParams;
+using kernels::DgluOptions;
+using kernels::DgluParams;
+using kernels::DgluPrepareParams;
+using kernels::Format;
+
+static_assert(sizeof(ptx::TensorMap) == sizeof(EncodedTensorMap) &&
+              alignof(ptx::TensorMap) == alignof(EncodedTensorMap));
+
+constexpr std::uint32_t tile_rows = 128;
+constexpr std::uint32_t tile_k = 64;
+
+/// Tile shape of a specialization: the template parameters of the kernel.
+struct TileConfig {
+  std::uint32_t tile_n, stages, cluster;
+};
+
+Format format_of(DType type) {
+  return type == DType::bfloat16 ? Format::bf16 : type == DType::float16 ? Format::fp16 : Format::f32;
+}
+
+DgluOptions options_of(const Problem& p) {
+  DgluOptions o;
+  o.c = format_of(p.c);
+  o.d = format_of(p.d);
+  if (p.act == ActFunc::dgeglu) {
+    o.activation = kernels::Activation::dgeglu;
+    o.geglu = {p.linear_offset, p.geglu_alpha, p.glu_clamp_max, p.glu_clamp_min, p.geglu_value_filter};
+  }
+  o.discrete = p.discrete;
+  o.b_n_major = p.b_n_major;
+  o.has_dprob = p.has_dprob;
+  o.has_dbias = p.has_dbias;
+  o.deterministic = p.has_dprob && p.deterministic;
+  o.dynamic = p.use_dynamic_sched;
+  return o;
+}
+
+/// 192 columns where 16-bit C and D share their buffers; with f32 the staging buffers leave room for 128 only. Two CTAs
+/// share B when every expert has an even number of row tiles.
+TileConfig tile_config(const Problem& p) {
+  const DgluOptions o = options_of(p);
+  const bool narrow = o.c == Format::f32 || o.d == Format::f32;
+  return {narrow ? 128u : 192u, 4, p.m_aligned % 256 == 0 ? 2u : 1u};
+}
+
+bool needs_prepare(const Problem& p) {
+  return p.discrete || p.use_dynamic_sched;
+}
+bool needs_finish(const Problem& p) {
+  return p.has_dbias || (p.has_dprob && p.deterministic);
+}
+
+bool runs_on(Arch arch) {
+  return arch == Arch::sm_90a;
+}
+
+std::string refuse(const Problem& p) {
+  const auto is_output = [](DType type) {
+    return type == DType::bfloat16 || type == DType::float16 || type == DType::float32;
+  };
+  if (p.op != Op::dglu) return "operator: only grouped_gemm_dglu is supported";
+  if (p.ab != DType::bfloat16)
+    return std::string("A and B of ") + name(p.ab) + ": only bfloat16 is supported";
+  if (p.act == ActFunc::dsituglu) return "act_func 'dsituglu': BF16 supports dswiglu and dgeglu";
+  if (p.epilogue_op != EpilogueOp::none) return "epilogue_op: BF16 supports none";
+  if (!is_output(p.c))
+    return std::string("C of ") + name(p.c) + ": bfloat16, float16 and float32 are supported";
+  if (!is_output(p.d))
+    return std::string("D of ") + name(p.d) + ": bfloat16, float16 and float32 are supported";
+  if (p.quantize || p.has_amax || p.has_d_col) return "d_col, amax and scale outputs: BF16 has none";
+  if (p.single_group_runtime_offsets)
+    return "use_single_group_runtime_offsets: supported only by the block-scaled kernel";
+  if (p.m_aligned % 128 != 0) return "m_aligned " + std::to_string(p.m_aligned) + ": must be 128 or 256";
+  return {};
+}
+
+std::string exact(float value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%af", static_cast<double>(value));
+  return text;
+}
+
+std::string literal(Format format) {
+  static constexpr const char* names[] = {"Format::bf16", "Format::fp16", "Format::f32"};
+  return names[static_cast<int>(format)];
+}
+
+std::string literal(const DgluOptions& o) {
+  const auto flag = [](bool value) { return value ? "true" : "false"; };
+  std::string geglu = "{}";
+  std::string activation = "Activation::dswiglu";
+  if (o.activation == kernels::Activation::dgeglu) {
+    activation = "Activation::dgeglu";
+    geglu = "{" + exact(o.geglu.linear_offset) + ", " + exact(o.geglu.alpha) + ", " +
+            exact(o.geglu.clamp_max) + ", " + exact(o.geglu.clamp_min) + ", " + flag(o.geglu.value_filter) +
+            "}";
+  }
+  return "{.c = " + literal(o.c) + ", .d = " + literal(o.d) + ", .activation = " + activation +
+         ", .geglu = " + geglu + ", .discrete = " + flag(o.discrete) + ", .b_n_major = " + flag(o.b_n_major) +
+         ", .has_dprob = " + flag(o.has_dprob) + ", .has_dbias = " + flag(o.has_dbias) +
+         ", .deterministic = " + flag(o.deterministic) + ", .dynamic = " + flag(o.dynamic) + "}";
+}
+
+Specialization specialize(const Problem& p, Arch) {
+  const DgluOptions options = options_of(p);
+  const TileConfig tile = tile_config(p);
+  const std::string shape =
+      std::to_string(tile.tile_n) + ", " + std::to_string(tile.stages) + ", " + std::to_string(tile.cluster);
+  Specialization s;
+  s.source =
+      "#include \"sm90/bf16_dglu.hpp\"\n"
+      "#include \"sm90/dglu_side.hpp\"\n"
+      "using namespace gemmule::kernels;\n"
+      "extern \"C\" __global__ void __launch_bounds__(384, 1)\n"
+      "sm90_bf16_dglu(const __grid_constant__ DgluParams params) {\n"
+      "  constexpr DgluOptions options = " +
+      literal(options) +
+      ";\n"
+      "  Bf16Dglu<" +
+      shape +
+      ">::run(options, params);\n"
+      "}\n";
+  s.entries.push_back(
+      {"sm90_bf16_dglu", 384, kernels::dglu_layout(options, tile.tile_n, tile.stages).bytes, tile.cluster});
+  if (needs_prepare(p)) {
+    s.source +=
+        "extern \"C\" __global__ void __launch_bounds__(128, 1)\n"
+        "dglu_prepare_maps(const __grid_constant__ DgluPrepareParams params) { dglu_prepare(params); }\n";
+    s.entries.push_back({"dglu_prepare_maps", 128, 0, 1});
+  }
+  if (needs_finish(p)) {
+    s.source +=
+        "extern \"C\" __global__ void __launch_bounds__(finish_threads, 1)\n"
+        "dglu_finish_sums(const __grid_constant__ DgluFinishParams params) { dglu_finish(params); }\n";
+    s.entries.push_back({"dglu_finish_sums", kernels::finish_threads, 0, 1});
+  }
+  return s;
+}
+
+/// Byte offsets into the caller's scratch memory, each a multiple of 256.
+struct Scratch {
+  std::size_t maps = 0, next_tile = 0, dprob_tiles = 0, column_sums = 0, bytes = 0;
+};
+
+std::int64_t column_tiles(const Problem& p) {
+  const std::int64_t tile_n = tile_config(p).tile_n;
+  return (p.n + tile_n - 1) / tile_n;
+}
+
+Scratch scratch(const Problem& p, std::int64_t m) {
+  Scratch s;
+  const auto place = [&](bool needed, std::int64_t bytes) {
+    const std::size_t at = s.bytes;
+    if (needed) s.bytes += static_cast<std::size_t>((bytes + 255) / 256 * 256);
+    return at;
+  };
+  s.maps = place(p.discrete, std::int64_t{sizeof(ptx::TensorMap)} * p.experts);
+  s.next_tile = place(p.use_dynamic_sched, 4);
+  s.dprob_tiles = place(p.has_dprob && p.deterministic, column_tiles(p) * m * 4);
+  s.column_sums = place(p.has_dbias, (m + tile_rows - 1) / tile_rows * p.width() * 4);
+  return s;
+}
+
+std::size_t workspace_size(const Problem& p, const DeviceLimits&, std::int64_t m) {
+  return scratch(p, m).bytes;
+}
+
+ptx::TensorMap encoded(const TensorMap& map) {
+  return __builtin_bit_cast(ptx::TensorMap, encode(map));
+}
+
+/// A matrix whose rows are `columns` elements, boxes of 128 rows x 128 bytes.
+ptx::TensorMap row_map(const void* base, Element element, std::int64_t rows, std::int64_t columns) {
+  const std::uint32_t bytes = static_cast<std::uint32_t>(element_bits(element) / 8);
+  TensorMap map;
+  map.base = reinterpret_cast<std::uint64_t>(base);
+  map.element = element;
+  map.rank = 2;
+  map.extent[0] = static_cast<std::uint64_t>(columns);
+  map.extent[1] = static_cast<std::uint64_t>(rows);
+  map.stride[0] = static_cast<std::uint64_t>(columns) * bytes;
+  map.box[0] = 128 / bytes;
+  map.box[1] = tile_rows;
+  map.swizzle = Swizzle::b128;
+  map.promotion = L2Promotion::b256;
+  return encoded(map);
+}
+
+ptx::TensorMap weight_map(const void* base, const Problem& p, std::int64_t experts) {
+  const TileConfig tile = tile_config(p);
+  TensorMap map;
+  map.base = reinterpret_cast<std::uint64_t>(base);
+  map.element = Element::bf16;
+  map.rank = 3;
+  const std::int64_t inner = p.b_n_major ? p.n : p.k, outer = p.b_n_major ? p.k : p.n;
+  map.extent[0] = static_cast<std::uint64_t>(inner);
+  map.extent[1] = static_cast<std::uint64_t>(outer);
+  map.extent[2] = static_cast<std::uint64_t>(experts);
+  map.stride[0] = static_cast<std::uint64_t>(inner) * 2;
+  map.stride[1] = static_cast<std::uint64_t>(inner) * 2 * static_cast<std::uint64_t>(outer);
+  map.box[0] = 64;
+  map.box[1] = (p.b_n_major ? tile_k : tile.tile_n) / tile.cluster;
+  map.box[2] = 1;
+  map.swizzle = Swizzle::b128;
+  map.promotion = L2Promotion::b256;
+  return encoded(map);
+}
+
+Element element_of(DType type) {
+  return type == DType::bfloat16 ? Element::bf16 : type == DType::float16 ? Element::f16 : Element::f32;
+}
+
+/// Clusters left to other work by cluster_overlap_margin, on top of sm_limit.
+unsigned grid_ctas(const Launch& launch, std::int64_t work_ctas) {
+  const std::int64_t cluster = launch.functions[0].entry.cluster;
+  const std::int64_t margin = launch.problem.cluster_overlap_margin * cluster;
+  const std::int64_t left = launch.functions[0].resident_ctas - margin;
+  if (left <= 0)
+    throw InvalidArgument("CUDNNFE_CLUSTER_OVERLAP_MARGIN " +
+                          std::to_string(launch.problem.cluster_overlap_margin) +
+                          " leaves no cluster, the device holds " +
+                          std::to_string(launch.functions[0].resident_ctas / cluster));
+  return static_cast<unsigned>(std::min<std::int64_t>(launch.persistent_ctas(0, work_ctas), left));
+}
+
+void run(const Launch& launch) {
+  const Problem& p = launch.problem;
+  const Operands& o = launch.operands;
+  const TileConfig tile = tile_config(p);
+  const Scratch s = scratch(p, o.m);
+  const auto at = [&](std::size_t offset) { return launch.workspace + offset; };
+  const auto experts = static_cast<std::uint32_t>(p.experts);
+  auto* maps = p.discrete ? reinterpret_cast<ptx::TensorMap*>(at(s.maps)) : nullptr;
+  auto* next_tile = p.use_dynamic_sched ? reinterpret_cast<std::uint32_t*>(at(s.next_tile)) : nullptr;
+  auto* dprob_tiles = p.has_dprob && p.deterministic ? reinterpret_cast<float*>(at(s.dprob_tiles)) : nullptr;
+  auto* column_sums = p.has_dbias ? reinterpret_cast<float*>(at(s.column_sums)) : nullptr;
+
+  DgluParams params;
+  params.a = row_map(o.a, Element::bf16, o.m, p.k);
+  // Discrete: a pattern whose address the prepare kernel replaces; any valid one will do.
+  params.b = weight_map(p.discrete ? o.a : o.b, p, p.discrete ? 1 : p.experts);
+  params.c = row_map(o.c_in, element_of(p.c), o.m, p.width());
+  params.d = row_map(o.d, element_of(p.d), o.m, p.width());
+  params.b_maps = maps;
+  params.offsets = o.padded_offsets;
+  params.alpha = o.alpha;
+  params.beta = o.beta;
+  params.prob = p.has_prob ? o.prob : nullptr;
+  params.prob_stride = o.prob_stride;
+  params.dprob = dprob_tiles ? dprob_tiles : o.dprob;
+  params.column_sums = column_sums;
+  params.next_tile = next_tile;
+  params.m = o.m;
+  params.n = static_cast<std::uint32_t>(p.n);
+  params.k = static_cast<std::uint32_t>(p.k);
+  params.experts = experts;
+
+  std::size_t entry = 1;
+  const bool prepare = needs_prepare(p);
+  if (prepare) {
+    const DgluPrepareParams before{params.b, maps, o.b_ptrs, next_tile, experts};
+    launch.run(entry++, (experts + 127) / 128, &before);
+  }
+  const std::int64_t unit = std::int64_t{tile_rows} * tile.cluster;
+  launch.run(0, grid_ctas(launch, (o.m + unit - 1) / unit * column_tiles(p) * tile.cluster), &params,
+             prepare);
+  if (needs_finish(p)) {
+    DgluFinishParams after;
+    after.dprob_tiles = dprob_tiles;
+    after.dprob = o.dprob;
+    after.column_sums = column_sums;
+    after.dbias = o.dbias;
+    after.offsets = o.padded_offsets;
+    after.m = o.m;
+    after.column_tiles = static_cast<std::uint32_t>(column_tiles(p));
+    after.columns = static_cast<std::uint32_t>(p.width());
+    after.experts = experts;
+    launch.run(entry, static_cast<unsigned>(kernels::finish_ctas(after)), &after, true);
+  }
+}
+
+/// Both activations with the usual dtypes, every weight layout, with and without dbias and the other switches.
+std::vector<Problem> common_problems() {
+  std::vector<Problem> all;
+  Problem p;
+  p.op = Op::dglu;
+  p.n = p.k = 1024;
+  p.experts = 8;
+  p.ab = p.c = DType::bfloat16;
+  p.has_prob = p.has_dprob = true;
+  for (const ActFunc act : {ActFunc::dswiglu, ActFunc::dgeglu})
+    for (const DType d : {DType::bfloat16, DType::float32})
+      for (const int weights : {0, 1, 2})
+        for (const bool dbias : {false, true})
+          for (const bool deterministic : {false, true})
+            for (const bool dynamic : {false, true}) {
+              p.act = act;
+              p.d = d;
+              p.discrete = weights != 0;
+              p.b_n_major = weights == 2;
+              p.has_dbias = dbias;
+              p.deterministic = deterministic;
+              p.use_dynamic_sched = dynamic;
+              if (act == ActFunc::dgeglu) {
+                p.geglu_value_filter = true;
+                p.linear_offset = 1;
+                p.geglu_alpha = 1.702f;
+                p.glu_clamp_max = 7;
+                p.glu_clamp_min = -7;
+              }
+              all.push_back(p);
+            }
+  return all;
+}
+
+}  // namespace
+
+extern const Kernel sm90_bf16_dglu;
+const Kernel sm90_bf16_dglu = {
+    "sm90_bf16_dglu",
+    "grouped_gemm_dglu with BF16 operands (dswiglu, dgeglu), compute capability 9.0",
+    runs_on,
+    refuse,
+    specialize,
+    workspace_size,
+    run,
+    common_problems,
+};
+
+}  // namespace gemmule::cuda
