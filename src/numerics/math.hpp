@@ -60,14 +60,6 @@ GEMMULE_HD float exp(float x) {
   return (mantissa * first) * second;
 }
 
-GEMMULE_HD float absolute(float x) {
-#if defined(__CUDA_ARCH__)
-  return fabsf(x);
-#else
-  return __builtin_fabsf(x);
-#endif
-}
-
 /// e^-x for x >= 0 by the GPU's 2^x (2 ulp plus the rounding of the exponent, x * 2^-24); on the host exp(-x).
 GEMMULE_HD float exp_negative(float x) {
 #if defined(__CUDA_ARCH__)

@@ -293,37 +293,41 @@ void run(const Launch& launch) {
   }
 }
 
-/// Both activations with the usual dtypes, every weight layout, with and without dbias and the other switches.
+/// BF16 C and D: both activations, every weight layout, with and without dbias; deterministic sums; then f32 D with the
+/// dynamic scheduler.
 std::vector<Problem> common_problems() {
   std::vector<Problem> all;
-  Problem p;
-  p.op = Op::dglu;
-  p.n = p.k = 1024;
-  p.experts = 8;
-  p.ab = p.c = DType::bfloat16;
-  p.has_prob = p.has_dprob = true;
-  for (const ActFunc act : {ActFunc::dswiglu, ActFunc::dgeglu})
-    for (const DType d : {DType::bfloat16, DType::float32})
-      for (const int weights : {0, 1, 2})
-        for (const bool dbias : {false, true})
-          for (const bool deterministic : {false, true})
-            for (const bool dynamic : {false, true}) {
-              p.act = act;
-              p.d = d;
-              p.discrete = weights != 0;
-              p.b_n_major = weights == 2;
-              p.has_dbias = dbias;
-              p.deterministic = deterministic;
-              p.use_dynamic_sched = dynamic;
-              if (act == ActFunc::dgeglu) {
-                p.geglu_value_filter = true;
-                p.linear_offset = 1;
-                p.geglu_alpha = 1.702f;
-                p.glu_clamp_max = 7;
-                p.glu_clamp_min = -7;
-              }
-              all.push_back(p);
-            }
+  for (const ActFunc act : {ActFunc::dswiglu, ActFunc::dgeglu}) {
+    Problem p;
+    p.op = Op::dglu;
+    p.n = p.k = 1024;
+    p.experts = 8;
+    p.ab = p.c = p.d = DType::bfloat16;
+    p.has_prob = p.has_dprob = true;
+    p.act = act;
+    if (act == ActFunc::dgeglu) {
+      p.geglu_value_filter = true;
+      p.linear_offset = 1;
+      p.geglu_alpha = 1.702f;
+      p.glu_clamp_max = 7;
+      p.glu_clamp_min = -7;
+    }
+    for (const bool dbias : {false, true}) {
+      p.has_dbias = dbias;
+      for (const int weights : {0, 1, 2}) {
+        p.discrete = weights != 0;
+        p.b_n_major = weights == 2;
+        all.push_back(p);
+      }
+      p.discrete = p.b_n_major = false;
+    }
+    p.deterministic = true;
+    all.push_back(p);
+    p.deterministic = p.has_dbias = false;
+    p.d = DType::float32;
+    p.use_dynamic_sched = true;
+    all.push_back(p);
+  }
   return all;
 }
 
