@@ -111,7 +111,7 @@ void mbarrier_arrive(Thread& t, std::uint32_t address, std::int64_t bytes, Site 
   }
   --b->pending;
   b->arriving.join(t.clock);
-  t.advance();
+  t.released = true;
   complete_if_due(m, *b);
 }
 
@@ -188,7 +188,7 @@ void named_barrier(Thread& t, std::uint32_t id, std::uint32_t threads, bool wait
   }
   ++b.arrived;
   b.clock.join(t.clock);
-  t.advance();
+  t.released = true;
   if (b.arrived < b.expected) {
     if (!wait) return;
     b.waiting.push_back(&t);
@@ -206,7 +206,7 @@ void cluster_arrive(Thread& t) {
   t.cluster_phase = cluster.phase;
   t.cluster_arrived = true;
   cluster.arriving.join(t.clock);
-  t.advance();
+  t.released = true;
   if (++cluster.arrived < cluster.expected) return;
   cluster.arrived = 0;
   cluster.completed.join(cluster.arriving);
@@ -255,7 +255,7 @@ void combine(Warp& warp, WarpOp op, std::uint32_t mask, Machine& m) {
     switch (op) {
       case WarpOp::sync:
         t->clock = joined;
-        t->advance();
+        t->released = true;
         break;
       case WarpOp::shuffle_xor:
       case WarpOp::shuffle_index:

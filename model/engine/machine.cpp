@@ -22,6 +22,9 @@ void run_thread(void* argument) {
   try {
     t.machine->kernel()();
     t.machine->thread_ended(t);
+  } catch (const Stopped&) {
+    t.machine->stop();
+    t.done = true;
   } catch (...) {
     t.machine->fail(std::current_exception());
     t.done = true;
@@ -72,7 +75,14 @@ Machine::~Machine() {
 
 bool Machine::enter(Op op, Site site, std::int64_t bytes) {
   report_.visit(op, site);
+  if (++executed_ > options_.instruction_limit) {
+    report_.add(Hazard::deadlock, site,
+                "still running after " + std::to_string(options_.instruction_limit) + " instructions");
+    throw Stopped{};
+  }
   if (options_.drop && options_.drop->first == op && options_.drop->second == site) return false;
+  if (op == Op::wgmma || op == Op::tma_load || op == Op::tma_store)
+    return true;  // counted once per operation
   OpCount& counter = report_.counter(op);
   ++counter.calls;
   counter.bytes += bytes;
@@ -151,7 +161,7 @@ void Machine::run() {
   const std::size_t resident = static_cast<std::size_t>(options_.resident / options_.cluster);
   std::size_t running = 0;
   std::size_t retired = 0;
-  while (!error_) {
+  while (!error_ && !stopped_) {
     while (running < resident && next_cta_ < options_.grid) {
       start_cluster();
       ++running;
@@ -200,7 +210,7 @@ void Machine::run_warp(Warp& warp) {
     t.fiber.resume();
     current_thread = nullptr;
     if (t.done) warp.runnable &= ~(1u << lane);
-    if (error_) return;
+    if (error_ || stopped_) return;
   }
   if (warp.runnable == 0) unready(warp);
 }

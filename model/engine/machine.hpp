@@ -45,6 +45,8 @@ struct LaunchOptions {
   std::optional<Timing> timing{};  ///< unset: chosen by the seed
   int granule = 4;                 ///< bytes per unit of shared memory's access history: 1, 2, 4, 8 or 16
   bool dependent = false;  ///< an earlier grid still runs: memory it may touch is off limits until grid_wait
+  std::int64_t instruction_limit =
+      100'000'000;  ///< a run that executes more is stopped and reported as a deadlock
   /// Leaves out the instruction wherever it is called from this line (mutants).
   std::optional<std::pair<Op, Site>> drop{};
 };
@@ -69,6 +71,9 @@ class Random {
  private:
   std::uint64_t state_;
 };
+
+/// Thrown through a device thread to end a run that does not end by itself.
+struct Stopped {};
 
 /// An asynchronous operation that has been issued and has not taken effect.
 class AsyncOp {
@@ -110,7 +115,7 @@ struct Thread {
   int index = 0, lane = 0, agent = 0;
   void* stack = nullptr;
   Clock clock;
-  bool touched = false;  ///< an access carries the current epoch
+  bool released = false;  ///< the current epoch has been published
   bool done = false;
 
   Wait wait = Wait::none;
@@ -127,15 +132,11 @@ struct Thread {
   std::uint64_t cluster_phase = 0;
   bool cluster_arrived = false;
 
+  /// Stamp of an access made now. The first one after a release starts a new epoch, which that release does not cover.
   Epoch epoch() {
-    touched = true;
+    if (released) clock.set(agent, clock.counter(agent) + 1);
+    released = false;
     return {agent, clock.counter(agent)};
-  }
-  /// After a release: later accesses are not covered by it.
-  void advance() {
-    if (!touched) return;
-    touched = false;
-    clock.set(agent, clock.counter(agent) + 1);
   }
   std::string label() const;  ///< "cta 0 warp 3 lane 7"
 };
@@ -257,6 +258,7 @@ class Machine {
     if (!error_) error_ = error;
   }
   void thread_ended(Thread& t);
+  void stop() { stopped_ = true; }
 
   // Tensor maps in global memory: every thread that uses one must have acquired it since it last changed.
   void map_changed(const void* map) { ++map_generation_[map]; }
@@ -281,7 +283,8 @@ class Machine {
   Timing timing_;
   bool by_priority_;
   std::uint32_t preempt_every_;
-  std::int64_t preempt_in_ = 0;
+  std::int64_t preempt_in_ = 0, executed_ = 0;
+  bool stopped_ = false;
   int agents_ = 0, next_cta_ = 0;
   std::vector<std::unique_ptr<Cluster>> clusters_;
   std::vector<Warp*> ready_;

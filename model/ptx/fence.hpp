@@ -9,7 +9,7 @@ namespace gemmule::ptx {
 inline void fence_async_shared(Site site = Site::here()) {
   if (Entry e = enter(model::Op::fence_proxy_async, site)) {
     e.t.clock.fence();
-    e.t.advance();
+    e.t.released = true;
     model::fence_mbarrier_init(e.t);
   }
 }

@@ -353,6 +353,7 @@ struct Bf16Dglu {
       release(shared.empty + (at.index == 0 ? stages - 1 : at.index - 1));
       ptx::wait(shared.end_turn + group, turn_parity);
       epilogue(accumulators, tile, layout, group, chunk_at);
+      ptx::sync_warp();  // the other group's column sums may overwrite what any lane of this one has read
       if (ptx::lane_index() == 0) ptx::arrive(shared.end_turn + (group ^ 1));
       turn_parity ^= 1;
     }

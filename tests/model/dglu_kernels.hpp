@@ -1,0 +1,19 @@
+// The kernel of each tile shape, compiled for the host in a file of its own.
+#pragma once
+
+#include "sm90/bf16_dglu_params.hpp"
+
+namespace gemmule::test {
+
+using DgluKernel = void (*)(const kernels::DgluOptions& options, const kernels::DgluParams& params);
+
+struct DgluInstance {
+  int tile_n, tail_n, stages, cluster;
+  DgluKernel run;
+};
+extern const DgluInstance dglu_n128_tail64_cluster1;
+extern const DgluInstance dglu_n128_tail128_cluster2;
+extern const DgluInstance dglu_n192_tail64_cluster2;
+extern const DgluInstance dglu_n64_tail64_cluster1;
+
+}  // namespace gemmule::test
