@@ -176,7 +176,8 @@ std::shared_ptr<const Plan> cached_plan(const PlanKey& key) {
     std::shared_ptr<const Plan> plan;
   };
   static std::mutex mutex;
-  static std::list<std::shared_ptr<Slot>> slots;  // most recently used first
+  // Most recently used first. Never destroyed: at exit the driver may be gone before the plans.
+  static auto& slots = *new std::list<std::shared_ptr<Slot>>;
 
   std::shared_ptr<Slot> slot;
   {

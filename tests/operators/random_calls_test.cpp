@@ -12,7 +12,7 @@ using namespace test;
 
 namespace {
 
-constexpr std::uint64_t seeds = 60;
+constexpr std::uint64_t seeds = 40;
 
 /// Outputs of one call through the class API.
 Outputs execute(const TestProblem& t, const SreluTensors& tensors, Outputs&& out, Backend backend,

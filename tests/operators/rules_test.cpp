@@ -2,6 +2,8 @@
 // The message must begin with the argument's documented name, and nothing may have been written.
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "operators/descriptors.hpp"
 
 namespace gemmule::operators_test {
@@ -434,6 +436,88 @@ TEST(Rules, PackedFp4AsUint8) {
       EXPECT_EQ(support_failure(t, c.opts()).empty(), k == visible || k == 2 * visible)
           << visible << " " << k;
     }
+}
+
+/// Whatever the arguments are, the answer is a success or one of the library's own exceptions.
+template <class Case>
+void expect_an_answer_to_garbage(const Case& base, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::uint64_t n) { return static_cast<std::int64_t>(random() % n); };
+  const std::array<std::int64_t, 12> extents = {-1,
+                                                0,
+                                                1,
+                                                2,
+                                                16,
+                                                31,
+                                                128,
+                                                256,
+                                                1025,
+                                                (std::int64_t{1} << 31) - 1,
+                                                std::int64_t{1} << 40,
+                                                std::numeric_limits<std::int64_t>::max()};
+  const auto extent = [&] { return extents[static_cast<std::size_t>(below(extents.size()))]; };
+  int accepted = 0, refused = 0;
+  for (int i = 0; i < 20000; ++i) {
+    auto t = base.tensors();
+    auto o = base.opts();
+    auto all = named(t);
+    for (std::int64_t mutations = below(4); mutations >= 0; --mutations) {
+      Tensor& x = *all[static_cast<std::size_t>(below(all.size()))].tensor;
+      switch (below(9)) {
+        case 0:
+          x.rank = static_cast<int>(below(10)) - 1;
+          break;
+        case 1:
+          x.shape[static_cast<std::size_t>(below(6))] = extent();
+          break;
+        case 2:
+          x.strides[static_cast<std::size_t>(below(6))] = extent();
+          break;
+        case 3:
+          x.dtype = static_cast<DType>(below(14));
+          break;
+        case 4:
+          x = *all[static_cast<std::size_t>(below(all.size()))].tensor;
+          break;
+        case 5:
+          x = Tensor{};
+          break;
+        case 6:
+          o.sf_vec_size = static_cast<int>(extent());
+          break;
+        case 7:
+          o.b_shape = {extent(), extent()};
+          break;
+        default:
+          o.cluster_shape_mn = ClusterShape{static_cast<int>(extent()), static_cast<int>(extent())};
+          break;
+      }
+    }
+    const std::string got = support_failure(t, o);
+    (got.empty() ? accepted : refused)++;
+    failure([&] { describe_outputs(inputs_of(t), o, base.call()); });
+  }
+  EXPECT_GT(accepted, 500);
+  EXPECT_GT(refused, 5000);
+}
+
+TEST(Rules, GarbageIsAnswered) {
+  for (const bool discrete : {false, true}) {
+    SreluCase s = quantized_srelu();
+    s.discrete = discrete;
+    expect_an_answer_to_garbage(s, 1);
+    s.a = u8;
+    s.d = bf16;
+    s.scales = false;
+    expect_an_answer_to_garbage(s, 2);
+    DgluCase d = quantized_dglu();
+    d.discrete = discrete;
+    expect_an_answer_to_garbage(d, 3);
+    DgluCase b;
+    b.a = bf16;
+    b.discrete = discrete;
+    expect_an_answer_to_garbage(b, 4);
+  }
 }
 
 TEST(Rules, HugeExtentsAreRefusedWithoutOverflow) {
