@@ -5,7 +5,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <mutex>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "backends/cuda/driver.hpp"
@@ -143,13 +146,38 @@ void precompile(Arch arch, const std::vector<Op>& ops,
     throw Unsupported(std::string("cuda: there is no kernel for ") + name(arch) + " and these operators");
   nvrtc();
   const DiskCache cache = DiskCache::from_environment();
-  for (std::size_t i = 0; i < work.size(); ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    PrecompileStep step{work[i].first->name, i + 1, work.size()};
-    step.was_cached = precompile_one(work[i].second, arch, cache);
-    step.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (report) report(step);
-  }
+  std::mutex mutex;  // of what follows
+  std::size_t next = 0, done = 0;
+  std::exception_ptr failure;
+  const auto worker = [&] {
+    std::unique_lock lock(mutex);
+    while (next < work.size() && !failure) {
+      const auto& [kernel, specialization] = work[next++];
+      PrecompileStep step{kernel->name, 0, work.size()};
+      lock.unlock();
+      const auto begin = std::chrono::steady_clock::now();
+      std::exception_ptr own_failure;
+      try {
+        step.was_cached = precompile_one(specialization, arch, cache);
+      } catch (...) {
+        own_failure = std::current_exception();
+      }
+      step.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      lock.lock();
+      if (own_failure) {
+        failure = own_failure;
+      } else {
+        step.done = ++done;
+        if (report) report(step);
+      }
+    }
+  };
+  std::vector<std::jthread> threads;
+  const std::size_t count =
+      std::min<std::size_t>(work.size(), std::max(1u, std::thread::hardware_concurrency()));
+  for (std::size_t i = 0; i < count; ++i) threads.emplace_back(worker);
+  threads.clear();  // joins
+  if (failure) std::rethrow_exception(failure);
 }
 
 void precompile(Arch arch, const Problem& problem) {

@@ -55,7 +55,8 @@ struct PrecompileStep {
   double seconds = 0;
 };
 
-/// Compiles into the disk cache, without a device, every specialization the kernels of `ops` name as common. Throws
+/// Compiles into the disk cache, without a device and on every core, each specialization that the kernels of `ops` name as
+/// common; `report` (may be empty) is called after each, by one thread at a time, and must not throw. Throws
 /// RuntimeFailure when there is no compiler or the cache cannot be written, Unsupported when no kernel runs on `arch`.
 void precompile(Arch arch, const std::vector<Op>& ops,
                 const std::function<void(const PrecompileStep&)>& report);

@@ -1,0 +1,235 @@
+// BF16 grouped GEMM + dGLU on a device: against the reference, bit for bit against the CPU, in graphs, in many threads.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "backends/cpu_support.hpp"
+#include "backends/cuda/driver.hpp"
+#include "backends/cuda_support.hpp"
+#include "gemmule/error.hpp"
+#include "verify/verify.hpp"
+
+namespace gemmule::test {
+namespace {
+
+constexpr Wanted bf16_dglu{
+    .op = Op::dglu, .format = Format::bf16, .max_n = 672, .max_k = 520, .max_tiles = 4};
+constexpr Wanted exact_dglu{
+    .op = Op::dglu, .format = Format::bf16, .data = Data::exact, .max_n = 672, .max_k = 520, .max_tiles = 4};
+
+class CudaDglu : public testing::Test {
+ protected:
+  void SetUp() override {
+    const TestProblem t = make_problem(basic_problem(Op::dglu, Format::bf16, 64, 64), {256}, 0, 1);
+    if (const std::string why = cuda::refusal(t.problem, 0); !why.empty())
+      GTEST_SKIP() << "NOT TESTED: " << why;
+  }
+  static int count(const char* variable, int otherwise) {
+    const char* value = std::getenv(variable);
+    return value ? std::atoi(value) : otherwise;
+  }
+  static void expect_within_bound(const TestProblem& t, const Outputs& got) {
+    const verify::Report report =
+        verify::compare(t.problem, t.inputs(), t.operands(got), {.poison = poison_byte});
+    EXPECT_TRUE(report.passed()) << describe(t) << "\n" << verify::to_string(report);
+  }
+  /// Several tiles in both directions per expert, a ragged last column tile, empty experts, rows nobody owns.
+  static TestProblem sample(std::uint64_t seed, bool deterministic, Data data = Data::random) {
+    Problem p = basic_problem(Op::dglu, Format::bf16, 3 * 256 + 96, 328);
+    p.has_dbias = true;
+    p.deterministic = deterministic;
+    return make_problem(p, {768, 0, 256, 1024, 0}, 256, seed, data);
+  }
+};
+
+TEST_F(CudaDglu, RandomProblemsAreWithinBound) {
+  const int problems = count("GEMMULE_TEST_PROBLEMS", 30);
+  for (int seed = 0; seed < problems; ++seed) {
+    const TestProblem t = random_problem(static_cast<std::uint64_t>(seed), bf16_dglu);
+    ASSERT_EQ(cuda::refusal(t.problem, 0), "") << describe(t);
+    expect_within_bound(t, run_cuda(t));
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(CudaDglu, ExactProblemsGiveTheBytesOfTheCpu) {
+  const int problems = count("GEMMULE_TEST_PROBLEMS", 30);
+  for (int seed = 0; seed < problems; ++seed) {
+    const TestProblem t = random_problem(static_cast<std::uint64_t>(seed), exact_dglu);
+    ASSERT_EQ(first_difference(t, run_cuda(t), run_cpu(t)), "") << describe(t);
+  }
+  const TestProblem t = sample(5, false, Data::exact);
+  ASSERT_EQ(first_difference(t, run_cuda(t), run_cpu(t)), "") << describe(t);
+}
+
+TEST_F(CudaDglu, TheComparisonRejectsAnotherProblemsResult) {
+  const TestProblem t = sample(1, true), other = sample(2, true);
+  const Outputs got = run_cuda(t);
+  expect_within_bound(t, got);
+  EXPECT_NE(first_difference(t, got, run_cuda(other)), "");
+  EXPECT_FALSE(
+      verify::compare(other.problem, other.inputs(), other.operands(got), {.poison = poison_byte}).passed());
+}
+
+TEST_F(CudaDglu, DeterministicResultsDoNotDependOnTheRunOrTheGrid) {
+  TestProblem t = sample(3, true);
+  const Outputs first = run_cuda(t);
+  for (const int sm_limit : {0, 0, 0, 1, 2, 7, 64})
+    for (const bool dynamic : {false, true}) {
+      t.problem.sm_limit = sm_limit;
+      t.problem.use_dynamic_sched = dynamic;
+      EXPECT_EQ(first_difference(t, run_cuda(t), first), "") << sm_limit << " SMs, dynamic " << dynamic;
+    }
+}
+
+TEST_F(CudaDglu, OnePlanServesManyThreadsAndStreams) {
+  const TestProblem t = sample(4, true);
+  const Outputs expected = run_cuda(t);
+  const auto plan = cuda::compile(t.problem, 0);
+  const std::size_t bytes = cuda::workspace_size(*plan, t.m);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i)
+    threads.emplace_back([&] {
+      DeviceProblem on_device(t, 0);
+      void* workspace = on_device.workspace(bytes);
+      const cuda::OwnStream own(0);
+      for (int repeat = 0; repeat < 10; ++repeat) {
+        on_device.reset();
+        cuda::execute(*plan, on_device.operands(), workspace, bytes, own.stream());
+        own.synchronize();
+        wrong += !first_difference(t, on_device.download(), expected).empty();
+      }
+      wrong += !on_device.guards_intact();
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+/// The driver's graph functions, which only this test needs.
+struct Graphs {
+  using Handle = void*;
+  cuda::Result (*begin)(cuda::StreamHandle stream, int mode);
+  cuda::Result (*end)(cuda::StreamHandle stream, Handle* graph);
+  cuda::Result (*instantiate)(Handle* executable, Handle graph, unsigned long long flags);
+  cuda::Result (*launch)(Handle executable, cuda::StreamHandle stream);
+  cuda::Result (*destroy_executable)(Handle executable);
+  cuda::Result (*destroy)(Handle graph);
+
+  Graphs() {
+    void* library = ::dlopen("libcuda.so.1", RTLD_NOW);
+    const auto get = [&](auto& member, const char* symbol) {
+      member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(::dlsym(library, symbol));
+      if (!member) throw std::runtime_error(symbol);
+    };
+    get(begin, "cuStreamBeginCapture_v2");
+    get(end, "cuStreamEndCapture");
+    get(instantiate, "cuGraphInstantiateWithFlags");
+    get(launch, "cuGraphLaunch");
+    get(destroy_executable, "cuGraphExecDestroy");
+    get(destroy, "cuGraphDestroy");
+  }
+};
+
+TEST_F(CudaDglu, CapturedCallsReplayWithChangedOffsetsAndData) {
+  const TestProblem one = sample(6, true), two = sample(7, true);
+  const auto plan = cuda::compile(one.problem, 0);
+  const std::size_t bytes = cuda::workspace_size(*plan, one.m);
+  DeviceProblem first(one, 0), second(two, 0);
+  void* workspace = first.workspace(bytes);
+  const cuda::OwnStream own(0);
+  const auto stream = static_cast<cuda::StreamHandle>(own.stream().handle);
+  const cuda::ContextScope scope(cuda::primary_context(0));
+  const Graphs graphs;
+  Graphs::Handle graph = nullptr, executable = nullptr;
+  constexpr int global_mode = 0;
+  cuda::check(graphs.begin(stream, global_mode), "cuStreamBeginCapture");
+  cuda::execute(*plan, first.operands(), workspace, bytes, own.stream());
+  cuda::execute(*plan, second.operands(), workspace, bytes, own.stream());
+  cuda::check(graphs.end(stream, &graph), "cuStreamEndCapture");
+  cuda::check(graphs.instantiate(&executable, graph, 0), "cuGraphInstantiate");
+
+  TestProblem changed = one;
+  for (const std::vector<std::int32_t>& offsets :
+       {std::vector<std::int32_t>{768, 768, 1024, 2048, 2048}, {0, 512, 512, 512, 2304}, {0, 0, 0, 0, 0}}) {
+    changed.padded_offsets = offsets;
+    first.set_offsets(offsets);
+    first.reset();
+    second.reset();
+    cuda::check(graphs.launch(executable, stream), "cuGraphLaunch");
+    own.synchronize();
+    EXPECT_EQ(first_difference(changed, first.download(), run_cuda(changed)), "");
+    EXPECT_EQ(first_difference(two, second.download(), run_cuda(two)), "");
+  }
+  EXPECT_TRUE(first.guards_intact());
+  graphs.destroy_executable(executable);
+  graphs.destroy(graph);
+}
+
+TEST_F(CudaDglu, EveryDeviceGivesTheSameBytesAndTheContextStays) {
+  const TestProblem t = sample(8, true);
+  const Outputs expected = run_cuda(t, 0);
+  for (int index = 1; index < cuda::gpu_count(); ++index) {
+    const cuda::ContextScope elsewhere(cuda::primary_context(0));
+    EXPECT_EQ(first_difference(t, run_cuda(t, index), expected), "");
+    cuda::ContextHandle current = nullptr;
+    cuda::check(cuda::driver().cuCtxGetCurrent(&current), "cuCtxGetCurrent");
+    EXPECT_EQ(current, cuda::primary_context(0));
+  }
+}
+
+TEST_F(CudaDglu, ZeroRowsAndEmptyExpertsWriteNothing) {
+  TestProblem t = sample(9, false);
+  t.padded_offsets.assign(t.padded_offsets.size(), 0);
+  EXPECT_EQ(first_difference(t, run_cuda(t), t.outputs()), "");
+  const auto plan = cuda::compile(t.problem, 0);
+  EXPECT_EQ(cuda::workspace_size(*plan, 0), 0u);
+  EXPECT_NO_THROW(cuda::execute(*plan, Operands{}, nullptr, 0, {}));
+}
+
+TEST_F(CudaDglu, BadWorkspacesAreRefusedBeforeAnythingIsWritten) {
+  const TestProblem t = sample(10, true);
+  const auto plan = cuda::compile(t.problem, 0);
+  DeviceProblem on_device(t, 0);
+  const std::size_t bytes = cuda::workspace_size(*plan, t.m);
+  ASSERT_GT(bytes, 0u);
+  auto* workspace = static_cast<std::byte*>(on_device.workspace(bytes + 16));
+  EXPECT_THROW(cuda::execute(*plan, on_device.operands(), nullptr, bytes, {}), InvalidArgument);
+  EXPECT_THROW(cuda::execute(*plan, on_device.operands(), workspace + 16, bytes, {}), InvalidArgument);
+  EXPECT_THROW(cuda::execute(*plan, on_device.operands(), workspace, bytes - 1, {}), InvalidArgument);
+  cuda::synchronize(0);
+  EXPECT_EQ(first_difference(t, on_device.download(), t.outputs()), "");
+}
+
+// GEMMULE_SOAK_ROUNDS=N runs N rounds of random problems on random streams; one round is what a test run does.
+TEST_F(CudaDglu, Soak) {
+  const int rounds = count("GEMMULE_SOAK_ROUNDS", 1);
+  Random random(42);
+  for (int round = 0; round < rounds; ++round) {
+    const TestProblem t = sample(random.bits(), random.chance(0.5));
+    const auto plan = cuda::compile(t.problem, 0);
+    const std::size_t bytes = cuda::workspace_size(*plan, t.m);
+    DeviceProblem on_device(t, 0);
+    void* workspace = on_device.workspace(bytes);
+    const cuda::OwnStream one(0), two(0);
+    for (int repeat = 0; repeat < 50; ++repeat) {
+      on_device.reset();
+      const cuda::OwnStream& stream = random.chance(0.5) ? one : two;
+      cuda::execute(*plan, on_device.operands(), workspace, bytes, stream.stream());
+      stream.synchronize();
+    }
+    ASSERT_TRUE(on_device.guards_intact());
+    expect_within_bound(t, on_device.download());
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace gemmule::test
