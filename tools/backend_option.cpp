@@ -1,6 +1,7 @@
 #include "backend_option.hpp"
 
-#include "gemmule/error.hpp"
+#include "backends/cuda/cuda.hpp"
+#include "backends/cuda/device.hpp"
 
 namespace gemmule::cli {
 
@@ -13,14 +14,17 @@ void BackendChoice::add_to(CLI::App& command) {
       ->check(CLI::Range(1, 1024));
 }
 
-Backend BackendChoice::backend() const {
-  if (name == "cuda") throw RuntimeFailure("--backend cuda: the CUDA backend is not available in this build");
-  return name == "auto" ? Backend::automatic : backend_from_name(name);
+void BackendChoice::apply(io::LoadedProblem& problem) const {
+  // The tensors of a problem file are on the host; their copies on a device choose that backend by themselves.
+  problem.common().backend = name == "auto" || name == "cuda" ? Backend::automatic : backend_from_name(name);
+  if (threads) set_num_threads(threads);
 }
 
-void BackendChoice::apply(io::LoadedProblem& problem) const {
-  problem.common().backend = backend();
-  if (threads) set_num_threads(threads);
+Runner BackendChoice::runner(const Problem& problem) const {
+  if (name == "cuda") cuda::check_available(problem, device);
+  if (name != "cuda" && (name != "auto" || !cuda::refusal(problem, device).empty()))
+    return {std::nullopt, name == "auto" ? "cpu" : name};
+  return {device, "cuda:" + std::to_string(device) + " " + cuda::gpu(device).name};
 }
 
 }  // namespace gemmule::cli

@@ -2,12 +2,19 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 
 #include "gemmule/options.hpp"
 #include "io/problem_file.hpp"
 
 namespace gemmule::cli {
+
+/// Who runs a problem.
+struct Runner {
+  std::optional<int> cuda_device;  ///< none: the host
+  std::string name;                ///< "cpu", "reference", "cuda:0 NVIDIA H200"
+};
 
 struct BackendChoice {
   std::string name = "auto";
@@ -16,9 +23,10 @@ struct BackendChoice {
 
   void add_to(CLI::App& command);
   bool is_reference() const { return name == "reference"; }
-  /// Sets the problem's backend and the threads. Throws RuntimeFailure for a backend that cannot run here.
+  /// Sets the backend among those on the host, and the threads.
   void apply(io::LoadedProblem& problem) const;
-  Backend backend() const;
+  /// auto: the device where it can run the problem, otherwise the cpu. cuda: throws when it cannot.
+  Runner runner(const Problem& problem) const;
 };
 
 }  // namespace gemmule::cli

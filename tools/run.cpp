@@ -19,17 +19,18 @@ struct RunArguments {
 int run_command(const RunArguments& given, const Terminal& terminal) {
   io::LoadedProblem problem = io::load_problem(io::SafetensorsReader(given.problem));
   given.backend.apply(problem);
-  io::check_problem(problem);
+  const Runner runner = given.backend.runner(io::check_problem(problem));
   io::check_writable(given.output);
   const auto start = std::chrono::steady_clock::now();
-  const io::TensorMap result = io::run_problem(problem);
+  const io::TensorMap result = io::run_problem(problem, runner.cuda_device);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   io::write_safetensors(given.output, {{"op", problem.op == Op::srelu ? "srelu" : "dglu"}}, result);
 
   std::string names;
   for (const auto& [name, tensor] : result) names += " " + name;
   terminal.out << "wrote " << given.output << ":" << names << "\n"
-               << summary(problem) << ": " << number(seconds.count() * 1e3) << " ms for the whole call\n";
+               << summary(problem) << " on " << runner.name << ": " << number(seconds.count() * 1e3)
+               << " ms for the whole call\n";
   return success;
 }
 

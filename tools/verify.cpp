@@ -47,7 +47,7 @@ io::TensorMap read_result(const io::LoadedProblem& problem, const std::string& p
   return result;
 }
 
-Outcome check(const io::LoadedProblem& problem, const VerifyArguments& given) {
+Outcome check(const io::LoadedProblem& problem, const VerifyArguments& given, const Runner& runner) {
   // The capture is read first: a bad file is found before the long work.
   std::optional<Capture> capture;
   if (!given.expected.empty()) capture.emplace(given.expected);
@@ -55,7 +55,7 @@ Outcome check(const io::LoadedProblem& problem, const VerifyArguments& given) {
   io::TensorMap result;
   if (given.result.empty()) {
     const auto start = std::chrono::steady_clock::now();
-    result = io::run_problem(problem);
+    result = io::run_problem(problem, runner.cuda_device);
     outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   } else {
     result = read_result(problem, given.result);
@@ -154,7 +154,7 @@ std::string brief(const io::LoadedProblem& problem, const Outcome& outcome, cons
 }
 
 nlohmann::ordered_json to_json(const io::LoadedProblem& problem, const VerifyArguments& given,
-                               const Outcome& outcome) {
+                               const Runner& runner, const Outcome& outcome) {
   nlohmann::ordered_json out{{"problem", given.problem},
                              {"op", problem.op == Op::srelu ? "srelu" : "dglu"},
                              {"format", format_label(problem)},
@@ -163,7 +163,7 @@ nlohmann::ordered_json to_json(const io::LoadedProblem& problem, const VerifyArg
                              {"m", problem.m},
                              {"n", problem.n},
                              {"k", problem.k},
-                             {"backend", given.result.empty() ? given.backend.name : "result file"},
+                             {"backend", runner.name},
                              {"seconds", outcome.seconds},
                              {"passed", outcome.passed()}};
   out["outputs"] = nlohmann::ordered_json::array();
@@ -195,12 +195,13 @@ int verify_command(const VerifyArguments& given, const Terminal& terminal) {
         "backend");
   io::LoadedProblem problem = io::load_problem(io::SafetensorsReader(given.problem));
   given.backend.apply(problem);
-  io::check_problem(problem);
+  const Problem checked = io::check_problem(problem);
+  const Runner runner = given.result.empty() ? given.backend.runner(checked) : Runner{{}, "result file"};
   const bool to_stdout = given.json == "-";
   if (!given.json.empty() && !to_stdout) io::check_writable(given.json);
-  const Outcome outcome = check(problem, given);
+  const Outcome outcome = check(problem, given, runner);
 
-  const std::string json = given.json.empty() ? "" : to_json(problem, given, outcome).dump(2) + "\n";
+  const std::string json = given.json.empty() ? "" : to_json(problem, given, runner, outcome).dump(2) + "\n";
   if (to_stdout) {
     terminal.out << json;
   } else {
@@ -209,7 +210,7 @@ int verify_command(const VerifyArguments& given, const Terminal& terminal) {
     if (given.brief) {
       terminal.out << brief(problem, outcome, terminal) << "\n";
     } else {
-      terminal.out << summary(problem) << "\n";
+      terminal.out << summary(problem) << ", " << runner.name << "\n";
       print_table(outcome, terminal);
     }
   }

@@ -46,8 +46,8 @@ struct LoadedProblem {
 LoadedProblem load_problem(Metadata metadata, TensorMap tensors);
 LoadedProblem load_problem(const SafetensorsReader& reader);
 
-/// Throws what the operator would throw for these arguments, without running it.
-void check_problem(const LoadedProblem& problem);
+/// Throws what the operator would throw for these arguments, without running it; returns its description.
+Problem check_problem(const LoadedProblem& problem);
 
 /// Runs the operator, on the host or on copies of the tensors in a CUDA device's memory, and returns its outputs under the names and shapes of a result file; what the operator
 /// does not write is zero. The problem is left as it is.

@@ -189,12 +189,12 @@ Operands outputs_of(const DgluTensors& t) {
 
 }  // namespace
 
-void check_problem(const LoadedProblem& problem) {
-  std::visit(
+Problem check_problem(const LoadedProblem& problem) {
+  return std::visit(
       [](const auto& arguments) {
         auto tensors = arguments.tensors;
         attach(tensors, describe(arguments));
-        check(tensors, arguments.options, operators::Needed::inputs);
+        return check(tensors, arguments.options, operators::Needed::inputs);
       },
       problem.arguments);
 }
