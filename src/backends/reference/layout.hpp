@@ -59,6 +59,7 @@ inline std::int64_t gate_column_of(std::int64_t n) {
 
 /// b_ptrs and sfb_ptrs hold host addresses.
 inline const void* address(std::int64_t pointer) {
+  // The callers' arrays hold integers. NOLINTNEXTLINE(performance-no-int-to-ptr)
   return reinterpret_cast<const void*>(pointer);
 }
 
