@@ -55,7 +55,7 @@ class Collector {
     const bool saturating = reference::saturates(type);
     if (std::isnan(m.expected)) return element(is_nan_code(type, m.got_code), 0, m);
     if (saturating) m.expected = std::clamp(m.expected, -largest, largest);
-    if (std::isinf(m.expected)) return element(std::isnan(m.got) || m.got == m.expected, 0, m);
+    if (std::isinf(m.expected)) return element(m.got == m.expected, 0, m);
     if (std::isinf(m.bound)) return element(true, 0, m);
     // The format's infinity starts half an ulp above its largest value.
     const bool may_overflow = std::fabs(m.expected) + m.bound >= largest;
