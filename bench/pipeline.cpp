@@ -48,6 +48,7 @@ void parallel(std::int64_t count, const Body& body) {
 PipelineBuffers::PipelineBuffers(const Problem& p, std::int64_t m)
     : a(static_cast<std::size_t>(m * p.k)),
       b(static_cast<std::size_t>(p.experts * p.n * p.k)),
+      c(static_cast<std::size_t>(p.op == Op::dglu ? m * p.width() : 0)),
       sum(static_cast<std::size_t>(m * p.n)),
       d(static_cast<std::size_t>(m * p.width())),
       dbias(static_cast<std::size_t>(p.width())) {}
@@ -73,6 +74,7 @@ void run_pipeline(const Problem& p, const Operands& o, PipelineBuffers& buffers)
   };
   rows(passes.dequantize_a, 0, o.m);
   rows(passes.dequantize_b, 0, p.experts * p.n);
+  if (p.op == Op::dglu) rows(passes.dequantize_c, 0, o.m);
   run_sgemm(p, o, buffers);
   std::int64_t start = 0;
   for (int g = 0; g < p.experts; ++g) {

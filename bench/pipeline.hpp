@@ -12,6 +12,7 @@ namespace gemmule::bench {
 /// Memory of a pipeline; nothing is allocated while it is timed.
 struct PipelineBuffers {
   std::vector<float> a, b;   ///< [M][K], [L][N][K]
+  std::vector<float> c;      ///< [M][width], dglu
   std::vector<float> sum;    ///< [M][N]
   std::vector<float> d;      ///< [M][width]
   std::vector<float> dbias;  ///< [width]
@@ -19,7 +20,8 @@ struct PipelineBuffers {
   PipelineBuffers(const Problem& problem, std::int64_t m);
 };
 
-/// Dense weights, k-major, and whole blocks of 32 rows and columns only.
+/// Serves what make_problem() makes: dense k-major weights, BF16 C, D BF16 or quantized to e4m3, and extents in whole
+/// blocks of 32.
 void run_pipeline(const Problem& problem, const Operands& operands, PipelineBuffers& buffers);
 /// Its second step alone.
 void run_sgemm(const Problem& problem, const Operands& operands, PipelineBuffers& buffers);
@@ -34,6 +36,7 @@ struct PipelineCall {
 struct PipelinePasses {
   void (*dequantize_a)(const PipelineCall&, std::int64_t begin, std::int64_t end);
   void (*dequantize_b)(const PipelineCall&, std::int64_t begin, std::int64_t end);  ///< rows of [L*N]
+  void (*dequantize_c)(const PipelineCall&, std::int64_t begin, std::int64_t end);
   void (*activation)(const PipelineCall&, std::int64_t begin, std::int64_t end);
   void (*reduce_dbias)(const PipelineCall&, std::int64_t begin,
                        std::int64_t end);  ///< columns, in blocks of 32
