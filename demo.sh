@@ -6,5 +6,25 @@ cd "$(dirname "$0")"
 
 bash scripts/install-deps.sh build
 mkdir -p build
-cmake --preset release -DGEMMULE_BUILD_TESTS=OFF -B build/demo >build/demo-configure.log || { cat build/demo-configure.log; exit 1; }
-cmake --build build/demo --target gemmule_command
+echo "building (build/demo.log has the output)"
+{ cmake --preset release -B build/demo -DGEMMULE_BUILD_TESTS=OFF && cmake --build build/demo --target gemmule_command; } \
+  >build/demo.log 2>&1 || { tail -n 30 build/demo.log; exit 1; }
+gemmule=build/demo/bin/gemmule
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+first=1
+verify() {  # verify CAPTURE FORMAT
+  local problem=$work/$1-$2.safetensors
+  "$gemmule" prepare "examples/data/$1.safetensors" --format "$2" -o "$problem"
+  "$gemmule" run "$problem" -o "$work/result.safetensors"
+  local options=(--brief); [ $first = 1 ] && options+=(--header); first=0
+  "$gemmule" verify "$problem" --result "$work/result.safetensors" --expected "examples/data/$1.safetensors" \
+    "${options[@]}" || failed=1
+}
+
+for capture in srelu srelu_clamp; do for format in mxfp8 nvfp4; do verify $capture $format; done; done
+for capture in swiglu geglu; do for format in bf16 mxfp8 nvfp4; do verify $capture $format; done; done
+for format in mxfp8 nvfp4; do verify situglu $format; done
+[ $failed = 0 ] && echo "every output within its bound" || { echo "some output is out of bound" >&2; exit 1; }
