@@ -14,14 +14,14 @@ gemmule=build/demo/bin/gemmule
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
-first=1
+header=(--header)
 verify() {  # verify CAPTURE FORMAT
   local problem=$work/$1-$2.safetensors
-  "$gemmule" prepare "examples/data/$1.safetensors" --format "$2" -o "$problem"
-  "$gemmule" run "$problem" -o "$work/result.safetensors"
-  local options=(--brief); [ $first = 1 ] && options+=(--header); first=0
+  "$gemmule" prepare "examples/data/$1.safetensors" --format "$2" -o "$problem" >>build/demo.log
+  "$gemmule" run "$problem" -o "$work/result.safetensors" >>build/demo.log
   "$gemmule" verify "$problem" --result "$work/result.safetensors" --expected "examples/data/$1.safetensors" \
-    "${options[@]}" || failed=1
+    --brief "${header[@]}" | sed "s/^op /batch         op /; t; s/^/$(printf '%-14s' "$1")/" || failed=1
+  header=()
 }
 
 for capture in srelu srelu_clamp; do for format in mxfp8 nvfp4; do verify $capture $format; done; done
