@@ -12,30 +12,39 @@ command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 
 say() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
 
-build() {  # build PRESET [configure options]
-  cmake --preset "$1" "${launcher[@]}" "${@:2}" >"build/$1-configure.log" || { cat "build/$1-configure.log"; return 1; }
-  cmake --build --preset "$1" -- -j"$jobs"
+configure() {  # configure PRESET [options]
+  cmake --preset "$1" "${launcher[@]}" "${@:2}" >"build/$1-configure.log" ||
+    { cat "build/$1-configure.log"; return 1; }
 }
+build() { cmake --build --preset "$1" -- -j"$jobs" "${@:2}"; }  # build PRESET [target...]
 
 sources() { git ls-files '*.cpp' '*.hpp' '*.cuh' '*.cu'; }
 
 format() { sources | xargs clang-format-14 --dry-run -Werror; }
 
-release() { build release && ctest --preset release -j"$jobs" --timeout 900; }
+release() {
+  configure release
+  build release
+  ctest --preset release -j"$jobs"
+}
 
 package() { ctest --preset release -L package --no-tests=error; }
 
-sanitized() {  # sanitized PRESET: the CPU tests under a sanitizer; TSan runs what has threads
-  build "$1"
-  local selection=()
-  [ "$1" = tsan ] && selection=(-L threads)
-  ctest --preset "$1" -j"$jobs" --timeout 1200 --no-tests=error "${selection[@]}"
+asan() {
+  configure asan
+  build asan
+  ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 ctest --preset asan -j"$jobs" -LE 'gpu|package'
 }
-asan() { ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 sanitized asan; }
-tsan() { TSAN_OPTIONS=halt_on_error=1 sanitized tsan; }
+
+tsan() {
+  configure tsan
+  build tsan threads_tests
+  TSAN_OPTIONS=halt_on_error=1 ctest --preset tsan -j"$jobs" -L threads --no-tests=error
+}
 
 fuzz() {
-  CC=clang-14 CXX=clang++-14 build fuzz
+  configure fuzz -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14
+  build fuzz
   local target
   for target in build/fuzz/fuzz/fuzz_*; do
     [ -x "$target" ] || continue
