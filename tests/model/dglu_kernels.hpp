@@ -8,12 +8,12 @@ namespace gemmule::test {
 using DgluKernel = void (*)(const kernels::DgluOptions& options, const kernels::DgluParams& params);
 
 struct DgluInstance {
-  int tile_n, tail_n, stages, cluster;
+  int tile_n, stages, cluster;
   DgluKernel run;
 };
-extern const DgluInstance dglu_n128_tail64_cluster1;
-extern const DgluInstance dglu_n128_tail128_cluster2;
-extern const DgluInstance dglu_n192_tail64_cluster2;
-extern const DgluInstance dglu_n64_tail64_cluster1;
+extern const DgluInstance dglu_n128_cluster1;
+extern const DgluInstance dglu_n128_cluster2;
+extern const DgluInstance dglu_n192_cluster2;
+extern const DgluInstance dglu_n64_cluster1;
 
 }  // namespace gemmule::test

@@ -19,14 +19,14 @@ using model::Access;
 
 const DgluInstance& instance(DgluTile tile) {
   switch (tile) {
-    case DgluTile::n128_tail64_cluster1:
-      return dglu_n128_tail64_cluster1;
-    case DgluTile::n128_tail128_cluster2:
-      return dglu_n128_tail128_cluster2;
-    case DgluTile::n192_tail64_cluster2:
-      return dglu_n192_tail64_cluster2;
-    case DgluTile::n64_tail64_cluster1:
-      return dglu_n64_tail64_cluster1;
+    case DgluTile::n128_cluster1:
+      return dglu_n128_cluster1;
+    case DgluTile::n128_cluster2:
+      return dglu_n128_cluster2;
+    case DgluTile::n192_cluster2:
+      return dglu_n192_cluster2;
+    case DgluTile::n64_cluster1:
+      return dglu_n64_cluster1;
   }
   throw std::logic_error("no such tile");
 }
@@ -186,16 +186,7 @@ struct Call {
 
 }  // namespace
 
-int cluster_size(DgluTile tile) {
-  return instance(tile).cluster;
-}
-bool tile_fits(DgluTile tile, std::int64_t n) {
-  return n % instance(tile).tile_n <= instance(tile).tail_n;
-}
-
 DgluReports run_dglu_on_model(const TestProblem& t, const Outputs& out, const ModelSettings& settings) {
-  if (!tile_fits(settings.tile, t.problem.n))
-    throw std::invalid_argument("the tile's tail is too narrow for n");
   Call call(t, out, settings);
   DgluReports reports;
   model::LaunchOptions launch;

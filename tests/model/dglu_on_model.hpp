@@ -12,17 +12,13 @@ namespace gemmule::test {
 
 /// Tile shapes the tests compile.
 enum class DgluTile : std::uint8_t {
-  n128_tail64_cluster1,
-  n128_tail128_cluster2,
-  n192_tail64_cluster2,
-  n64_tail64_cluster1,
+  n128_cluster1,
+  n128_cluster2,
+  n192_cluster2,
+  n64_cluster1,
 };
-int cluster_size(DgluTile tile);
-/// The last tile of a row is computed with a width of its own, which must reach over what n leaves there.
-bool tile_fits(DgluTile tile, std::int64_t n);
-
 struct ModelSettings {
-  DgluTile tile = DgluTile::n128_tail64_cluster1;
+  DgluTile tile = DgluTile::n128_cluster1;
   int multiprocessors = 2;  ///< CTAs of the persistent grid; a multiple of the cluster size
   bool dynamic = false;     ///< tiles from a global counter
   bool dependent = false;   ///< programmatic dependent launch: an earlier grid still runs

@@ -55,7 +55,7 @@ TEST(ModelDglu, ClusterAndWideTiles) {
     p.discrete = p.b_n_major = n_major;
     const TestProblem t = make_problem(p, {256, 0, 768, 512}, 256, 9, Data::exact);
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-      for (const DgluTile tile : {DgluTile::n128_tail128_cluster2, DgluTile::n192_tail64_cluster2}) {
+      for (const DgluTile tile : {DgluTile::n128_cluster2, DgluTile::n192_cluster2}) {
         expect_same_as_cpu(t, {.tile = tile, .multiprocessors = 4, .dynamic = seed % 2 == 0, .seed = seed});
       }
     }
