@@ -84,7 +84,7 @@ Arguments::Arguments(const DgluTensors& t, Form form_) : op(Op::dglu), form(form
 }
 
 std::string Arguments::name(Role role) const {
-  const std::string base = role == Role::d && op == Op::dglu ? "d_row" : base_names[index(role)];
+  std::string base = role == Role::d && op == Op::dglu ? "d_row" : base_names[index(role)];
   if (role == Role::b_ptrs || role == Role::sfb_ptrs) return base;
   if (form == Form::sample) return "sample_" + base;
   return role == Role::padded_offsets ? base : base + "_tensor";
