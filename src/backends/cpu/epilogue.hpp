@@ -238,60 +238,81 @@ inline void load_c(const Call& call, const Place& at, float beta, Tile& out) {
   });
 }
 
-/// Replaces gate and input by the gradients; adds the terms of dprob.
+/// One row of gradient_tile; its parameters tell the compiler that nothing overlaps.
 template <class Activation>
-__attribute__((noinline)) void gradient_tile(const BlockInput& in, int rows, Tile& gate, Tile& input,
-                                             Tile& dprob, const Activation& activation) {
-  const float alpha_squared = in.alpha * in.alpha;
-  for (int r = 0; r < rows; ++r) {
-    const float prob = in.prob[r];
-    const float* __restrict sum = in.sum + r * in.sum_stride;
-    float* __restrict g = gate.v[r];
-    float* __restrict u = input.v[r];
-    float* __restrict p = dprob.v[r];
-    for (int j = 0; j < block; ++j) {
-      const numerics::Gradient d = activation(sum[j] * alpha_squared, g[j], u[j], prob);
-      g[j] = d.gate;
-      u[j] = d.input;
-      p[j] += d.dprob;
-    }
+GEMMULE_INLINE void gradient_row(const float* __restrict sum, float alpha_squared, float prob,
+                                 float* __restrict gate, float* __restrict input, float* __restrict dprob,
+                                 const Activation& activation) {
+  for (int j = 0; j < block; ++j) {
+    const numerics::Gradient d = activation(sum[j] * alpha_squared, gate[j], input[j], prob);
+    gate[j] = d.gate;
+    input[j] = d.input;
+    dprob[j] += d.dprob;
   }
+}
+
+/// Replaces gate and input by the gradients; adds the terms of dprob. `activation` is captured by value, so that its
+/// constants stay in registers.
+template <class Activation>
+inline void gradient_tile(const BlockInput& in, int rows, Tile& gate, Tile& input, Tile& dprob,
+                          const Activation activation) {
+  const float alpha_squared = in.alpha * in.alpha;
+  for (int r = 0; r < rows; ++r)
+    gradient_row(in.sum + r * in.sum_stride, alpha_squared, in.prob[r], gate.v[r], input.v[r], dprob.v[r],
+                 activation);
+}
+
+template <bool value_filter>
+inline void dgeglu_tile(const Problem& problem, const BlockInput& in, int rows, Tile& gate, Tile& input,
+                        Tile& dprob) {
+  const float offset = problem.linear_offset, alpha = problem.geglu_alpha;
+  const float high = problem.glu_clamp_max, low = problem.glu_clamp_min;
+  gradient_tile(
+      in, rows, gate, input,
+      dprob, [=](float r, float g, float u, float prob) __attribute__((always_inline)) {
+        return numerics::dgeglu(r, g, u, prob, {offset, alpha, high, low, value_filter});
+      });
 }
 
 inline void dglu_gradient(const Problem& problem, const BlockInput& in, int rows, Tile& gate, Tile& input,
                           Tile& dprob) {
-  const auto apply = [&](const auto& activation) { gradient_tile(in, rows, gate, input, dprob, activation); };
   if (problem.act == ActFunc::dswiglu) {
-    apply([](float r, float g, float u, float prob)
-              __attribute__((always_inline)) { return numerics::dswiglu(r, g, u, prob); });
+    gradient_tile(
+        in, rows, gate, input, dprob,
+        [](float r, float g, float u, float prob)
+            __attribute__((always_inline)) { return numerics::dswiglu(r, g, u, prob); });
   } else if (problem.act == ActFunc::dgeglu) {
-    const auto geglu = [&](bool value_filter) {
-      const numerics::GegluParams params{problem.linear_offset, problem.geglu_alpha, problem.glu_clamp_max,
-                                         problem.glu_clamp_min, value_filter};
-      apply([params](float r, float g, float u, float prob)
-                __attribute__((always_inline)) { return numerics::dgeglu(r, g, u, prob, params); });
-    };
     if (problem.geglu_value_filter)
-      geglu(true);
+      dgeglu_tile<true>(problem, in, rows, gate, input, dprob);
     else
-      geglu(false);
+      dgeglu_tile<false>(problem, in, rows, gate, input, dprob);
   } else {
     const float beta1 = problem.situ_beta1, beta2 = problem.situ_beta2;
     const numerics::SituParams params{beta1, beta2, numerics::finite_reciprocal(beta1),
                                       numerics::finite_reciprocal(beta2)};
     if (beta1 == 4.0f) {
-      apply([params](float r, float g, float u, float prob)
-                __attribute__((always_inline)) { return numerics::dsituglu_packed(r, g, u, prob, params); });
+      gradient_tile(
+          in, rows, gate, input,
+          dprob, [params](float r, float g, float u, float prob) __attribute__((always_inline)) {
+            return numerics::dsituglu_packed(r, g, u, prob, params);
+          });
     } else {
-      apply([params](float r, float g, float u, float prob)
-                __attribute__((always_inline)) { return numerics::dsituglu_general(r, g, u, prob, params); });
+      gradient_tile(
+          in, rows, gate, input,
+          dprob, [params](float r, float g, float u, float prob) __attribute__((always_inline)) {
+            return numerics::dsituglu_general(r, g, u, prob, params);
+          });
     }
   }
 }
 
+/// Adds the tile's rows in ascending order.
 inline void add_rows(const Tile& tile, int rows, float (&sum)[block]) {
+  float total[block];
+  __builtin_memcpy(total, sum, sizeof total);
   for (int r = 0; r < rows; ++r)
-    for (int j = 0; j < block; ++j) sum[j] += tile.v[r][j];
+    for (int j = 0; j < block; ++j) total[j] += tile.v[r][j];
+  __builtin_memcpy(sum, total, sizeof total);
 }
 
 inline void apply_epilogue_op(EpilogueOp op, int rows, Tile& tile) {
