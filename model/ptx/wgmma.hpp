@@ -49,6 +49,12 @@ class Accumulator {
     model::accumulator_touched(state_, site);
     return value_[index];
   }
+  /// Element i becomes element i + distance; the last `distance` are left alone.
+  template <int distance>
+  void shift_down(Site site = Site::here()) {
+    model::accumulator_touched(state_, site);
+    for (int i = 0; i + distance < count; ++i) value_[i] = value_[i + distance];
+  }
   float* values() { return value_; }
   model::AccumulatorState& state() { return state_; }
 

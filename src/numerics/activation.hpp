@@ -54,9 +54,9 @@ GEMMULE_HD Gradient dgeglu(float r, float gate, float input, float prob, const G
   const float yu = below < lo ? lo : below;
   const float linear = yu + params.linear_offset;
   const float s = sigmoid(params.alpha * yg);
-  const float gate_filter = gate <= hi ? (params.value_filter ? gate : 1.0f) : 0.0f;
-  const float input_pass = params.value_filter ? input : 1.0f;
-  const float input_filter = input >= lo ? (input <= hi ? input_pass : 0.0f) : 0.0f;
+  // A value that its clamp left as it is lies within the inclusive bounds; NaN does not.
+  const float gate_filter = yg == gate ? (params.value_filter ? gate : 1.0f) : 0.0f;
+  const float input_filter = yu == input ? (params.value_filter ? input : 1.0f) : 0.0f;
   const float rps = (r * prob) * s;
   return {((rps * (1.0f + (params.alpha * yg) * (1.0f - s))) * linear) * gate_filter,
           (rps * yg) * input_filter, ((r * s) * linear) * yg};

@@ -48,6 +48,12 @@ struct Accumulator {
   float value[count];
 
   GEMMULE_DEVICE float get(int index) const { return value[index]; }
+  /// Element i becomes element i + distance; the last `distance` are left alone.
+  template <int distance>
+  GEMMULE_DEVICE void shift_down() {
+#pragma unroll
+    for (int i = 0; i + distance < count; ++i) value[i] = value[i + distance];
+  }
 };
 
 /// wgmma.fence.sync.aligned;

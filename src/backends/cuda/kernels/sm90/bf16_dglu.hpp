@@ -60,6 +60,8 @@ struct Bf16Dglu {
   static constexpr u32 tile_k = 64;     ///< 128 bytes: one row of the swizzle
   static constexpr u32 halves = 2;      ///< a tile has two rows of 64-row accumulators
   static constexpr u32 chunks = tile_n / chunk_columns;
+  /// Chunks that are unrolled in the epilogue. All six would be 90 to 140 KB of code, past the instruction cache.
+  static constexpr u32 chunks_per_pass = chunks / 2;
   static constexpr u32 a_bytes = tile_rows * tile_k * 2;
   static constexpr u32 b_bytes = tile_n * tile_k * 2;
   static constexpr u32 feed_registers = 24;
@@ -254,55 +256,73 @@ struct Bf16Dglu {
     }
   };
 
-  /// Gradient, D, dprob and column sums of a tile.
-  GEMMULE_DEVICE void epilogue(const Accumulators& accumulators, const Tile& tile, const DgluLayout& layout,
-                               u32 group, ChunkRing& at) const {
-    const RowFactors factors = row_factors(tile);
-    const bool storing = thread == 0;
-    const u32 barrier = 1 + group;
+  /// What the epilogue carries from chunk to chunk.
+  struct EpilogueState {
+    RowFactors factors;
     float dprob[4] = {0, 0, 0, 0};
-    u32 unreleased = end_of_tiles;  // in place: the C buffer whose store was committed last
+    u32 unreleased = end_of_tiles;  ///< in place: the C buffer whose store was committed last
+  };
+
+  /// Gradient, D, dprob and column sums of a tile.
+  GEMMULE_DEVICE void epilogue(Accumulators& accumulators, const Tile& tile, const DgluLayout& layout,
+                               u32 group, ChunkRing& at) const {
+    EpilogueState state{row_factors(tile)};
+#pragma unroll 1
+    for (u32 first = 0; first * chunk_columns < tile.columns; first += chunks_per_pass) {
 #pragma unroll
-    for (u32 chunk = 0; chunk < chunks; ++chunk) {
-      if (chunk * chunk_columns >= tile.columns) break;
-      const Shared<u8> c = shared.c.bytes(at.index * chunk_bytes(options.c));
-      const Shared<u8> d = options.in_place() ? c : shared.d.bytes(chunk % 2 * chunk_bytes(options.d));
-      const Shared<float> sums = shared.column_sums + (chunk % 2 * (math_warps * 64));
-      ptx::wait(shared.c_full + at.index, at.parity);
-      dglu_chunk(options, ChunkAccumulators{accumulators, chunk * 16}, factors, c, d, thread,
-                 sums + thread / 32 * 64, dprob);
-      ptx::fence_async_shared();
-      // Without this a D buffer could still be read by the store of two chunks ago.
-      if (!options.in_place() && storing) ptx::wait_stores_read<0>();
-      ptx::named_barrier_sync(barrier, ptx::warpgroup_size);
-      if (storing) {
-        store_chunk(d, tile, chunk);
-        if (options.in_place()) {
-          if (unreleased != end_of_tiles) {
-            ptx::wait_stores_read<1>();
-            ptx::arrive(shared.c_empty + unreleased);
-          }
-          unreleased = at.index;
-        } else {
-          ptx::arrive(shared.c_empty + at.index);
-        }
+      for (u32 i = 0; i < chunks_per_pass; ++i) {
+        if ((first + i) * chunk_columns >= tile.columns) break;
+        finish_chunk(ChunkAccumulators{accumulators, i * 16}, tile, layout, group, first + i, at, state);
       }
-      if (options.has_dbias && thread < 64) {
-        float sum = ptx::load(sums + thread);
+      // The next pass finds its accumulators where this one found its own: registers cannot be indexed.
 #pragma unroll
-        for (u32 warp = 1; warp < math_warps; ++warp) sum += ptx::load(sums + (warp * 64 + thread));
-        const i64 row_tile = tile.row / tile_rows;
-        ptx::store(params.column_sums + row_tile * (2 * i64{params.n}) +
-                       (2 * (tile.column + chunk * chunk_columns) + thread),
-                   sum);
-      }
-      at.advance(1, layout.c_buffers);
+      for (u32 half = 0; half < halves; ++half)
+        accumulators[half].template shift_down<static_cast<int>(chunks_per_pass * 16)>();
     }
-    if (storing) {
+    if (thread == 0) {
       ptx::wait_stores_read<0>();
-      if (options.in_place()) ptx::arrive(shared.c_empty + unreleased);
+      if (options.in_place()) ptx::arrive(shared.c_empty + state.unreleased);
     }
-    if (options.has_dprob) add_dprob(tile, dprob);
+    if (options.has_dprob) add_dprob(tile, state.dprob);
+  }
+
+  GEMMULE_DEVICE void finish_chunk(const ChunkAccumulators& accumulators, const Tile& tile,
+                                   const DgluLayout& layout, u32 group, u32 chunk, ChunkRing& at,
+                                   EpilogueState& state) const {
+    const bool storing = thread == 0;
+    const Shared<u8> c = shared.c.bytes(at.index * chunk_bytes(options.c));
+    const Shared<u8> d = options.in_place() ? c : shared.d.bytes(chunk % 2 * chunk_bytes(options.d));
+    const Shared<float> sums = shared.column_sums + (chunk % 2 * (math_warps * 64));
+    ptx::wait(shared.c_full + at.index, at.parity);
+    dglu_chunk(options, accumulators, state.factors, c, d, thread, sums + thread / 32 * 64, state.dprob);
+    ptx::fence_async_shared();
+    // Without this a D buffer could still be read by the store of two chunks ago.
+    if (!options.in_place() && storing) ptx::wait_stores_read<0>();
+    ptx::named_barrier_sync(1 + group, ptx::warpgroup_size);
+    if (storing) {
+      store_chunk(d, tile, chunk);
+      if (options.in_place()) {
+        if (state.unreleased != end_of_tiles) {
+          ptx::wait_stores_read<1>();
+          ptx::arrive(shared.c_empty + state.unreleased);
+        }
+        state.unreleased = at.index;
+      } else {
+        ptx::arrive(shared.c_empty + at.index);
+      }
+    }
+    if (options.has_dbias && thread < 64) store_column_sum(sums, tile, chunk);
+    at.advance(1, layout.c_buffers);
+  }
+
+  /// Adds the four warps' sums of one of the chunk's 64 columns.
+  GEMMULE_DEVICE void store_column_sum(Shared<float> sums, const Tile& tile, u32 chunk) const {
+    float sum = ptx::load(sums + thread);
+#pragma unroll
+    for (u32 warp = 1; warp < math_warps; ++warp) sum += ptx::load(sums + (warp * 64 + thread));
+    const i64 row_tile = tile.row / tile_rows;
+    const u32 column = 2 * (tile.column + chunk * chunk_columns) + thread;
+    ptx::store(params.column_sums + (row_tile * (2 * i64{params.n}) + column), sum);
   }
 
   GEMMULE_DEVICE void store_chunk(Shared<u8> d, const Tile& tile, u32 chunk) const {
