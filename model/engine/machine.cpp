@@ -74,6 +74,7 @@ Machine::~Machine() {
 }
 
 bool Machine::enter(Op op, Site site, std::int64_t bytes) {
+  if (stopped_) throw Stopped{};
   report_.visit(op, site);
   if (++executed_ > options_.instruction_limit) {
     report_.add(Hazard::deadlock, site,

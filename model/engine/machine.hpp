@@ -47,6 +47,7 @@ struct LaunchOptions {
   bool dependent = false;  ///< an earlier grid still runs: memory it may touch is off limits until grid_wait
   std::int64_t instruction_limit =
       100'000'000;  ///< a run that executes more is stopped and reported as a deadlock
+  bool stop_at_hazard = false;  ///< ends the run soon after the first finding
   /// Leaves out the instruction wherever it is called from this line (mutants).
   std::optional<std::pair<Op, Site>> drop{};
 };
@@ -245,6 +246,7 @@ class Machine {
   template <typename Text>
   void hazard(Hazard kind, Site site, Text&& text) {
     if (!report_.known(kind, site)) report_.add(kind, site, text());
+    stopped_ = stopped_ || options_.stop_at_hazard;
   }
 
   void block(Thread& t, Wait wait, std::uint32_t a, std::uint32_t b, Site site);

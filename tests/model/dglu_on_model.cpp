@@ -194,6 +194,7 @@ DgluReports run_dglu_on_model(const TestProblem& t, const Outputs& out, const Mo
   launch.timing = settings.timing;
   launch.resident = settings.multiprocessors;
   launch.dependent = settings.dependent;
+  launch.stop_at_hazard = settings.stop_at_hazard;
   launch.instruction_limit = settings.instruction_limit;
   if (t.problem.discrete || settings.dynamic) {
     launch.threads = 32;

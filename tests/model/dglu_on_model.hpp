@@ -24,6 +24,7 @@ struct ModelSettings {
   bool dependent = false;   ///< programmatic dependent launch: an earlier grid still runs
   std::uint64_t seed = 1;
   std::optional<model::Timing> timing{};
+  bool stop_at_hazard = false;
   std::int64_t instruction_limit = 100'000'000;
   std::optional<std::pair<model::Op, model::Site>> drop{};
 };
