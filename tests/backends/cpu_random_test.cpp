@@ -27,7 +27,7 @@ class CpuRandom : public testing::TestWithParam<Case> {};
 
 TEST_P(CpuRandom, IsWithinTheBoundOfTheReference) {
   const auto [op, format] = GetParam();
-  for (std::uint64_t seed = 1000; seed < 1018; ++seed) {
+  for (std::uint64_t seed = 1000; seed < 1015; ++seed) {
     const TestProblem t = small_problem(seed, op, format, Data::random);
     const Outputs out = run_cpu(t);
     const verify::Report report =
@@ -38,7 +38,7 @@ TEST_P(CpuRandom, IsWithinTheBoundOfTheReference) {
 
 TEST_P(CpuRandom, WritesTheReferencesBytesWhenArithmeticIsExact) {
   const auto [op, format] = GetParam();
-  for (std::uint64_t seed = 2000; seed < 2010; ++seed) {
+  for (std::uint64_t seed = 2000; seed < 2008; ++seed) {
     const TestProblem t = small_problem(seed, op, format, Data::exact);
     ASSERT_EQ(first_difference(t, run_cpu(t), run_reference(t)), "") << describe(t);
   }
