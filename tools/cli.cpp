@@ -42,6 +42,7 @@ int dispatch(const std::vector<std::string>& arguments, const Terminal& terminal
   add_prepare(app, action);
   add_run(app, action);
   add_verify(app, action);
+  add_bench(app, action);
   add_precompile(app, action);
   if (!arguments.empty() && !arguments[0].starts_with("-")) check_subcommand(app, arguments[0]);
   try {

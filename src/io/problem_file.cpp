@@ -133,6 +133,10 @@ class Loader {
                      : fp4_     ? "[L, N, K/2]"
                                 : "[L, N, K]")
                .shape[b_n_major_ ? 2 : 1];
+    // Without this, tensors of no bytes could ask for any number of rows.
+    for (const auto& [what, extent] : {std::pair("K", p_.k), std::pair("N", p_.n)})
+      if (extent < 1)
+        throw InvalidArgument(std::string(what) + "=" + std::to_string(extent) + ": expected at least 1");
   }
 
   void check(std::string_view name, const HostTensor& tensor, const Shape& shape,

@@ -46,11 +46,11 @@ struct LoadedProblem {
 LoadedProblem load_problem(Metadata metadata, TensorMap tensors);
 LoadedProblem load_problem(const SafetensorsReader& reader);
 
-/// Throws what the operator would throw for these arguments, without running it; returns its description.
+/// Throws what the operator would throw for these arguments on the host, without running it; else its description.
 Problem check_problem(const LoadedProblem& problem);
 
-/// Runs the operator, on the host or on copies of the tensors in a CUDA device's memory, and returns its outputs under the names and shapes of a result file; what the operator
-/// does not write is zero. The problem is left as it is.
+/// Runs the operator, on the host or on copies of the tensors in a CUDA device's memory, and returns its outputs under
+/// the names and shapes of a result file; what the operator does not write is zero. The problem is left as it is.
 TensorMap run_problem(const LoadedProblem& problem, std::optional<int> cuda_device = {});
 
 /// Throws InvalidArgument unless `result` holds exactly the outputs of `problem`, in their dtypes and shapes.

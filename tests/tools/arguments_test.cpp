@@ -9,7 +9,7 @@ namespace gemmule::cli {
 namespace {
 using testing::HasSubstr;
 
-const std::vector<std::string> subcommands{"info", "make", "prepare", "run", "verify", "precompile"};
+const std::vector<std::string> subcommands{"info", "make", "prepare", "run", "verify", "bench", "precompile"};
 
 TEST(Arguments, EverySubcommandHasHelp) {
   const Finished all = gemmule({"--help"});
@@ -118,6 +118,14 @@ TEST(Arguments, BadOnesAreOneLineAndExitTwo) {
       {{"verify", dir / "missing", "--backend", "reference"}, "compared with itself"},
       {{"verify", dir / "missing", "--backend", "tpu"}, "--backend"},
       {{"verify", dir / "missing", "--threads", "0"}, "--threads"},
+      {{"bench", "--op", "gemm"}, "--op"},
+      {{"bench", "--op", "srelu", "--formats", "bf16"}, "srelu has no bf16 form"},
+      {{"bench", "--formats", "int8"}, "--formats"},
+      {{"bench", "--models", "gpt-5"}, "expected one of deepseek-v3"},
+      {{"bench", "--rows", "100"}, "positive multiple of 128"},
+      {{"bench", "--n", "40", "--op", "dglu"}, "--n 40: dglu needs a multiple of 32"},
+      {{"bench", "--repeats", "0"}, "--repeats"},
+      {{"bench", "--html", dir / "no/dir/x.html"}, "cannot write"},
       {{"precompile"}, "--arch is required"},
       {{"precompile", "--arch", "sm_80"}, "--arch"},
   };

@@ -1,0 +1,61 @@
+// The bench command on a small case, and its reports. Nothing here looks at how long anything took.
+#include <nlohmann/json.hpp>
+
+#include "bench_report.hpp"
+#include "command.hpp"
+
+namespace gemmule::cli {
+namespace {
+using testing::HasSubstr;
+
+TEST(Bench, WritesATableAndReports) {
+  TemporaryDirectory dir;
+  const Finished finished =
+      succeed({"bench", "--experts", "2", "--rows", "128", "--n", "64", "--k", "64", "--repeats", "1",
+               "--threads", "1", "--json", dir / "b.json", "--csv", dir / "b.csv", "--html", dir / "b.html"});
+  for (const char* text : {"TFLOP/s", "of limit", "baseline ms", "dglu", "srelu", "nvfp4", "2x128 N64 K64"})
+    EXPECT_THAT(finished.out, HasSubstr(text));
+  EXPECT_EQ(finished.err, "") << "progress is for terminals";
+  const auto json = nlohmann::json::parse(io::slurp(dir / "b.json"));
+  ASSERT_EQ(json.at("results").size(), 5u);  // srelu has no bf16
+  for (const auto& row : json.at("results")) {
+    EXPECT_GT(row.at("seconds"), 0.0);
+    EXPECT_EQ(row.at("rows"), 256);
+  }
+  const std::string csv = io::slurp(dir / "b.csv");
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 6);
+  EXPECT_THAT(io::slurp(dir / "b.html"), HasSubstr("</html>"));
+  EXPECT_EQ(files_in(dir.path()).size(), 3u);
+}
+
+BenchReport sample() {
+  BenchReport report{"0.1.0", "cpu <avx2>, 2 threads", "OpenBLAS & co", 2, 5, {}};
+  Measurement fast{"dglu", "mxfp8", "4x512 N2048 K2048", 4, 2048, 2048, 2048, 0.1, 0.11, 0.3, 0.08,
+                   17.2e9, 50e6};
+  Measurement alone = fast;
+  alone.baseline_seconds = alone.limit_seconds = 0;
+  report.rows = {fast, alone};
+  return report;
+}
+
+TEST(Bench, ReportsSayNothingAboutWhatWasNotMeasured) {
+  const auto json = nlohmann::json::parse(to_json(sample()));
+  EXPECT_DOUBLE_EQ(json.at("results")[0].at("share_of_limit"), 0.8);
+  EXPECT_DOUBLE_EQ(json.at("results")[0].at("speedup"), 3.0);
+  EXPECT_DOUBLE_EQ(json.at("results")[0].at("tflops"), 0.172);
+  EXPECT_DOUBLE_EQ(json.at("results")[0].at("gigabytes_per_second"), 0.5);
+  EXPECT_TRUE(json.at("results")[1].at("speedup").is_null());
+  EXPECT_TRUE(to_csv(sample()).ends_with(",,,,\n"));
+}
+
+TEST(Bench, HtmlIsSelfContainedAndEscaped) {
+  const std::string html = to_html(sample());
+  EXPECT_THAT(html, HasSubstr("<svg"));
+  EXPECT_THAT(html, HasSubstr("&lt;avx2&gt;"));
+  EXPECT_THAT(html, HasSubstr("OpenBLAS &amp; co"));
+  for (const char* text : {"http:", "https:", "src=", "<script", "<link", "@import", "nan", "inf"})
+    EXPECT_EQ(html.find(text), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace gemmule::cli
