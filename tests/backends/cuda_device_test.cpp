@@ -67,7 +67,7 @@ class DeviceTest : public testing::Test {
 
 TEST_F(DeviceTest, MemoryMovesAndTheContextIsLeftAsFound) {
   const ContextHandle before = current();
-  for (int index = 0; index < gpu_count(); ++index) {
+  for (int index = 0; index < static_cast<int>(gpus().size()); ++index) {
     std::vector<std::uint32_t> words(1000);
     for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::uint32_t>(i * 2654435761u);
     DeviceMemory memory(index, words.data(), words.size() * 4);
@@ -81,7 +81,7 @@ TEST_F(DeviceTest, MemoryMovesAndTheContextIsLeftAsFound) {
     DeviceMemory moved = std::move(memory);
     EXPECT_EQ(read(moved), filled);
   }
-  EXPECT_THROW(gpu(gpu_count()), RuntimeFailure);
+  EXPECT_THROW(gpu(static_cast<int>(gpus().size())), RuntimeFailure);
   EXPECT_THROW(DeviceMemory(0, std::size_t{1} << 50), RuntimeFailure);
   EXPECT_EQ(current(), before);
 }
@@ -100,7 +100,7 @@ TEST_F(DeviceTest, AllocatorServesBothKindsOfStream) {
 }
 
 TEST_F(DeviceTest, KernelsAreCompiledLoadedAndLaunchedOnEveryDevice) {
-  for (int index = 0; index < gpu_count(); ++index) {
+  for (int index = 0; index < static_cast<int>(gpus().size()); ++index) {
     const Gpu g = gpu(index);
     const ContextHandle before = current();
     const auto module = get_module(add_kernel(), g);

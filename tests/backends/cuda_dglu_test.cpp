@@ -176,7 +176,7 @@ TEST_F(CudaDglu, CapturedCallsReplayWithChangedOffsetsAndData) {
 TEST_F(CudaDglu, EveryDeviceGivesTheSameBytesAndTheContextStays) {
   const TestProblem t = sample(8, true);
   const Outputs expected = run_cuda(t, 0);
-  for (int index = 1; index < cuda::gpu_count(); ++index) {
+  for (int index = 1; index < static_cast<int>(cuda::gpus().size()); ++index) {
     const cuda::ContextScope elsewhere(cuda::primary_context(0));
     EXPECT_EQ(first_difference(t, run_cuda(t, index), expected), "");
     cuda::ContextHandle current = nullptr;

@@ -35,7 +35,7 @@ TEST(Runtime, AMissingDriverIsNamedWithThePlacesSearched) {
   std::string why;
   if (find_driver(&why)) GTEST_SKIP() << "NOT TESTED, this machine has a driver";
   EXPECT_NE(why.find("libcuda.so.1"), std::string::npos) << why;
-  EXPECT_THROW(gpu_count(), RuntimeFailure);
+  EXPECT_THROW(gpus(), RuntimeFailure);
   EXPECT_NE(message_of([] { compile(Problem{}, 0); }).find(why), std::string::npos);
   EXPECT_NE(refusal(Problem{}, 0).find(why), std::string::npos);
   EXPECT_EQ(report().driver, why);

@@ -23,7 +23,7 @@ class Plan {
  public:
   Problem problem;
   const Kernel* kernel = nullptr;
-  Gpu gpu;
+  const Gpu* gpu = nullptr;
   ContextHandle context = nullptr;
   std::shared_ptr<const Module> module;
 };
@@ -59,16 +59,16 @@ bool precompile_one(const Specialization& specialization, Arch arch, const DiskC
 std::shared_ptr<const Plan> compile(const Problem& problem, int device_index) {
   auto plan = std::make_shared<Plan>();
   plan->problem = problem;
-  plan->gpu = gpu(device_index);
-  const Arch arch = required_arch(plan->gpu);
+  plan->gpu = &gpu(device_index);
+  const Arch arch = required_arch(*plan->gpu);
   plan->kernel = &required_kernel(problem, arch);
   plan->context = primary_context(device_index);
-  plan->module = get_module(plan->kernel->specialize(problem, arch), plan->gpu);
+  plan->module = get_module(plan->kernel->specialize(problem, arch), *plan->gpu);
   return plan;
 }
 
 std::size_t workspace_size(const Plan& plan, std::int64_t m) {
-  return m == 0 ? 0 : plan.kernel->workspace_size(plan.problem, plan.gpu.limits, m);
+  return m == 0 ? 0 : plan.kernel->workspace_size(plan.problem, plan.gpu->limits, m);
 }
 
 void execute(const Plan& plan, const Operands& operands, void* workspace, std::size_t workspace_bytes,
@@ -78,7 +78,7 @@ void execute(const Plan& plan, const Operands& operands, void* workspace, std::s
   const ProfilerRange range(plan.kernel->name);
   const ContextScope scope(plan.context);
   const auto handle = static_cast<StreamHandle>(stream.handle);
-  plan.kernel->launch({plan.problem, operands, plan.gpu.limits, plan.module->functions,
+  plan.kernel->launch({plan.problem, operands, plan.gpu->limits, plan.module->functions,
                        static_cast<std::byte*>(workspace), handle});
 }
 
@@ -188,21 +188,23 @@ void precompile(Arch arch, const Problem& problem) {
 
 Report report() {
   Report result{describe_driver(), describe_nvrtc(), DiskCache::from_environment().describe(), {}};
-  const int count = find_driver() ? gpu_count() : 0;
-  for (int index = 0; index < count; ++index) {
-    const Gpu g = gpu(index);
-    DeviceReport device{index,
-                        g.name,
-                        g.capability_major,
-                        g.capability_minor,
-                        g.limits.sm_count,
-                        g.memory_bytes,
-                        g.arch.has_value(),
-                        {}};
-    for (const Kernel* kernel : kernels())
-      if (g.arch && kernel->runs_on(*g.arch))
-        device.kernels.push_back(std::string(kernel->name) + ": " + kernel->description);
-    result.devices.push_back(std::move(device));
+  if (!find_driver()) return result;
+  try {
+    for (const Gpu& g : gpus()) {
+      DeviceReport& device = result.devices.emplace_back();
+      device.index = g.index;
+      device.name = g.name;
+      device.capability_major = g.capability_major;
+      device.capability_minor = g.capability_minor;
+      device.sm_count = g.limits.sm_count;
+      device.memory_bytes = g.memory_bytes;
+      device.supported = g.arch.has_value();
+      for (const Kernel* kernel : kernels())
+        if (g.arch && kernel->runs_on(*g.arch))
+          device.kernels.push_back(std::string(kernel->name) + ": " + kernel->description);
+    }
+  } catch (const Error& error) {
+    result.driver += std::string("; ") + error.what();
   }
   return result;
 }

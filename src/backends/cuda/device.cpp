@@ -23,6 +23,30 @@ std::optional<Arch> arch_of(int major, int minor) {
   return minor == 3 ? Arch::sm_103a : Arch::sm_100f;
 }
 
+std::vector<Gpu> enumerate(const Driver& d) {
+  int count = 0;
+  check(d.cuDeviceGetCount(&count), "cuDeviceGetCount");
+  std::vector<Gpu> all;
+  for (int index = 0; index < count; ++index) {
+    Gpu g;
+    g.index = index;
+    check(d.cuDeviceGet(&g.handle, index), "cuDeviceGet");
+    char text[256] = {};
+    check(d.cuDeviceGetName(text, sizeof text - 1, g.handle), "cuDeviceGetName");
+    g.name = text;
+    g.capability_major = attribute(d, device_attribute_capability_major, g.handle);
+    g.capability_minor = attribute(d, device_attribute_capability_minor, g.handle);
+    g.limits.sm_count = attribute(d, device_attribute_sm_count, g.handle);
+    g.limits.shared_bytes_per_block = attribute(d, device_attribute_shared_bytes_per_block_optin, g.handle);
+    std::size_t bytes = 0;
+    check(d.cuDeviceTotalMem(&bytes, g.handle), "cuDeviceTotalMem");
+    g.memory_bytes = bytes;
+    g.arch = arch_of(g.capability_major, g.capability_minor);
+    all.push_back(std::move(g));
+  }
+  return all;
+}
+
 StreamHandle handle_of(Stream stream) {
   return static_cast<StreamHandle>(stream.handle);
 }
@@ -38,33 +62,17 @@ std::string Gpu::describe() const {
          std::to_string(capability_major) + "." + std::to_string(capability_minor) + ")";
 }
 
-int gpu_count() {
-  int count = 0;
-  check(driver().cuDeviceGetCount(&count), "cuDeviceGetCount");
-  return count;
+const std::vector<Gpu>& gpus() {
+  static const std::vector<Gpu> all = enumerate(driver());
+  return all;
 }
 
-Gpu gpu(int index) {
-  const Driver& d = driver();
-  const int count = gpu_count();
-  if (index < 0 || index >= count)
+const Gpu& gpu(int index) {
+  const std::vector<Gpu>& all = gpus();
+  if (index < 0 || static_cast<std::size_t>(index) >= all.size())
     throw RuntimeFailure("cuda: there is no device cuda:" + std::to_string(index) + "; the driver has " +
-                         std::to_string(count) + (count == 1 ? " device" : " devices"));
-  Gpu g;
-  g.index = index;
-  check(d.cuDeviceGet(&g.handle, index), "cuDeviceGet");
-  char text[256] = {};
-  check(d.cuDeviceGetName(text, sizeof text - 1, g.handle), "cuDeviceGetName");
-  g.name = text;
-  g.capability_major = attribute(d, device_attribute_capability_major, g.handle);
-  g.capability_minor = attribute(d, device_attribute_capability_minor, g.handle);
-  g.limits.sm_count = attribute(d, device_attribute_sm_count, g.handle);
-  g.limits.shared_bytes_per_block = attribute(d, device_attribute_shared_bytes_per_block_optin, g.handle);
-  std::size_t bytes = 0;
-  check(d.cuDeviceTotalMem(&bytes, g.handle), "cuDeviceTotalMem");
-  g.memory_bytes = bytes;
-  g.arch = arch_of(g.capability_major, g.capability_minor);
-  return g;
+                         std::to_string(all.size()) + (all.size() == 1 ? " device" : " devices"));
+  return all[static_cast<std::size_t>(index)];
 }
 
 Arch required_arch(const Gpu& g) {
@@ -76,14 +84,11 @@ Arch required_arch(const Gpu& g) {
 
 ContextHandle primary_context(int index) {
   static std::mutex mutex;
-  static std::vector<ContextHandle>& contexts =
-      *new std::vector<ContextHandle>;  // outlives every static object
-  const DeviceHandle handle = gpu(index).handle;
+  static auto& contexts = *new std::vector<ContextHandle>(gpus().size());  // outlives every static object
+  const Gpu& g = gpu(index);
   const std::lock_guard lock(mutex);
-  if (contexts.size() <= static_cast<std::size_t>(index))
-    contexts.resize(static_cast<std::size_t>(index) + 1);
   ContextHandle& context = contexts[static_cast<std::size_t>(index)];
-  if (!context) check(driver().cuDevicePrimaryCtxRetain(&context, handle), "cuDevicePrimaryCtxRetain");
+  if (!context) check(driver().cuDevicePrimaryCtxRetain(&context, g.handle), "cuDevicePrimaryCtxRetain");
   return context;
 }
 

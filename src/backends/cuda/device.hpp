@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backends/cuda/kernel.hpp"
 #include "gemmule/tensor.hpp"
@@ -25,10 +26,10 @@ struct Gpu {
   std::string describe() const;
 };
 
-/// Throws RuntimeFailure without a driver.
-int gpu_count();
+/// Every device of the driver. Throws RuntimeFailure without a driver.
+const std::vector<Gpu>& gpus();
 /// Throws RuntimeFailure when there is no driver or no such device.
-Gpu gpu(int index);
+const Gpu& gpu(int index);
 /// Throws RuntimeFailure naming the device unless we run on it.
 Arch required_arch(const Gpu& gpu);
 
