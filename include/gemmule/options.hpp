@@ -41,13 +41,17 @@ struct CommonOptions {
 
   // Discrete weights: B and SFB are given as one pointer per expert.
   std::optional<int> num_experts;
-  std::optional<std::array<std::int64_t, 2>> b_shape;  ///< (N, K) of every expert, in values; K may be 0: as in A
+  std::optional<std::array<std::int64_t, 2>>
+      b_shape;  ///< (N, K) of every expert, in values; K may be 0: as in A
   DType b_dtype = DType::none;
   Major b_major = Major::k;  ///< n: FP8, and BF16 in grouped_gemm_dglu
 
   // Ours.
   bool deterministic = false;  ///< dprob, dbias and amax bitwise equal from run to run (always so on the CPU)
   int sm_limit = 0;            ///< CUDA: use at most this many multiprocessors; 0 = all
+  /// CUDA: the launch may begin while the kernel before it in the stream drains (programmatic dependent launch). Nothing
+  /// that kernel may still write is read before it has finished.
+  bool programmatic_launch = false;
   Backend backend = Backend::automatic;
 };
 

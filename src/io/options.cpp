@@ -82,6 +82,7 @@ std::vector<OptionRow<Arguments>> common_rows() {
       flag("use_dynamic_sched", &CommonOptions::use_dynamic_sched),
       flag("deterministic", &CommonOptions::deterministic),
       integer("sm_limit", &CommonOptions::sm_limit),
+      flag("programmatic_launch", &CommonOptions::programmatic_launch),
   };
 }
 

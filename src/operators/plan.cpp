@@ -92,6 +92,7 @@ PlanKey plan_key(const Arguments& args, const CommonOptions& o, const Extents& e
   p.vector_f32 = o.vector_f32;
   p.use_dynamic_sched = o.use_dynamic_sched;
   p.sm_limit = o.sm_limit;
+  p.programmatic_launch = o.programmatic_launch;
   p.cluster_overlap_margin = cluster_overlap_margin;
   return key;
 }

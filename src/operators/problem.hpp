@@ -47,6 +47,7 @@ struct Problem {
   ClusterShape cluster{};
   bool vector_f32 = false, use_dynamic_sched = false;
   int sm_limit = 0;
+  bool programmatic_launch = false;
   int cluster_overlap_margin = 0;
 
   std::int64_t width() const { return op == Op::srelu ? n : 2 * n; }  ///< columns of C and D

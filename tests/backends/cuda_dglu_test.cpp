@@ -85,6 +85,7 @@ TEST_F(CudaDglu, DeterministicResultsDoNotDependOnTheRunOrTheGrid) {
     for (const bool dynamic : {false, true}) {
       t.problem.sm_limit = sm_limit;
       t.problem.use_dynamic_sched = dynamic;
+      t.problem.programmatic_launch = !dynamic;
       EXPECT_EQ(first_difference(t, run_cuda(t), first), "") << sm_limit << " SMs, dynamic " << dynamic;
     }
 }

@@ -55,6 +55,7 @@ void set_common(const TestProblem& t, CommonOptions& options) {
   options.use_dynamic_sched = p.use_dynamic_sched;
   options.deterministic = p.deterministic;
   options.sm_limit = p.sm_limit;
+  options.programmatic_launch = p.programmatic_launch;
   if (!p.discrete) return;
   options.num_experts = p.experts;
   options.b_shape = {p.n, p.k};

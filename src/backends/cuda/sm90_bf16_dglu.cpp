@@ -277,11 +277,11 @@ void run(const Launch& launch) {
   const bool prepare = needs_prepare(p);
   if (prepare) {
     const DgluPrepareParams before{params.b, maps, o.b_ptrs, next_tile, experts};
-    launch.run(entry++, (experts + 127) / 128, &before);
+    launch.run(entry++, (experts + 127) / 128, &before, p.programmatic_launch);
   }
   const std::int64_t unit = std::int64_t{tile_rows} * tile.cluster;
   launch.run(0, grid_ctas(launch, (o.m + unit - 1) / unit * column_tiles(p) * tile.cluster), &params,
-             prepare);
+             prepare || p.programmatic_launch);
   if (needs_finish(p)) {
     DgluFinishParams after;
     after.dprob_tiles = dprob_tiles;
