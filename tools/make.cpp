@@ -1,4 +1,5 @@
 // gemmule make: a problem with random data and realistic routing.
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <ostream>
@@ -6,6 +7,7 @@
 #include "commands.hpp"
 #include "gemmule/error.hpp"
 #include "io/atomic_file.hpp"
+#include "io/options.hpp"
 #include "models.hpp"
 #include "problem_builder.hpp"
 #include "random.hpp"
@@ -58,13 +60,25 @@ class RandomValues final : public Values {
 };
 
 struct MakeArguments {
-  std::string op, model, format, output;
+  std::string op, model, format, rows, output;
   int experts = 0;
   std::int64_t n = 0, k = 0, tokens = 0;
-  std::vector<std::int64_t> rows;
   std::uint64_t seed = 0;
   std::vector<std::string> options;
 };
+
+/// "R,R,..."; CLI11 would let a list swallow the option=value arguments that follow it.
+std::vector<std::int64_t> parse_rows(const std::string& text) {
+  std::vector<std::int64_t> rows;
+  for (std::size_t start = 0; !text.empty() && start <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', start), text.size());
+    const int count = io::parse_int("--rows", text.substr(start, comma - start));
+    if (count < 0) throw InvalidArgument("--rows " + io::printable(text) + ": expected counts of at least 0");
+    rows.push_back(count);
+    start = comma + 1;
+  }
+  return rows;
+}
 
 ProblemSpec make_spec(const MakeArguments& given) {
   ProblemSpec spec;
@@ -72,22 +86,22 @@ ProblemSpec make_spec(const MakeArguments& given) {
   spec.format = given.format;
   spec.options = parse_option_texts(given.options);
   spec.comment = "random data, seed " + std::to_string(given.seed);
+  spec.rows = parse_rows(given.rows);
   int experts = given.experts;
   spec.n = given.n;
   spec.k = given.k;
   if (!given.model.empty()) {
     const Model& model = model_from_name(given.model);
-    if (!experts) experts = given.rows.empty() ? model.experts : static_cast<int>(given.rows.size());
+    if (!experts) experts = spec.rows.empty() ? model.experts : static_cast<int>(spec.rows.size());
     if (!spec.n) spec.n = model.n;
     if (!spec.k) spec.k = model.k;
     spec.comment += std::string(", ") + model.name;
   }
-  if (!experts) experts = static_cast<int>(given.rows.size());
+  if (!experts) experts = static_cast<int>(spec.rows.size());
   if (!experts || !spec.n || !spec.k)
     throw InvalidArgument("make needs --model, or --experts (or --rows), --n and --k");
   if (experts < 1 || experts > 1024)
     throw InvalidArgument("--experts " + std::to_string(experts) + ": expected 1 to 1024");
-  spec.rows = given.rows;
   if (spec.rows.empty())
     spec.rows = route(given.seed, experts, given.tokens ? given.tokens : 256 * std::int64_t{experts});
   if (static_cast<int>(spec.rows.size()) != experts)
@@ -122,11 +136,8 @@ void add_make(CLI::App& app, Action& action) {
   make_command->add_option("--n", given->n,
                            "Columns of an expert's output (srelu) or of each half of it (dglu)");
   make_command->add_option("--k", given->k, "Reduction length");
-  make_command
-      ->add_option("--rows", given->rows,
-                   "Tokens of each expert, R,R,... (default: drawn, skewed, some empty)")
-      ->delimiter(',')
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+  make_command->add_option("--rows", given->rows,
+                           "Tokens of each expert, R,R,... (default: drawn, skewed, some empty)");
   make_command
       ->add_option("--tokens", given->tokens,
                    "Tokens to route when --rows is not given (default 256 per expert)")

@@ -59,6 +59,8 @@ TEST(Arguments, BadOnesAreOneLineAndExitTwo) {
       {with(make, {"--model", "gpt-5"}), "expected one of deepseek-v3"},
       {dglu({"--rows", "1,2,3"}), "--rows has 3 counts"},
       {dglu({"--rows", "-1,3"}), "--rows"},
+      {dglu({"--rows", "1,"}), "--rows=: expected an integer"},
+      {dglu({"--rows", "1,x"}), "--rows=x: expected an integer"},
       {dglu({"--format", "fp3"}), "--format"},
       {dglu({"act_func"}), "expected option=value"},
       {dglu({"=x"}), "expected option=value"},

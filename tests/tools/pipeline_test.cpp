@@ -91,6 +91,13 @@ TEST(Pipeline, TheSameSeedMakesTheSameFile) {
   EXPECT_NE(io::slurp(dir / "a"), io::slurp(dir / "c"));
 }
 
+TEST(Pipeline, OptionsMayFollowRows) {
+  TemporaryDirectory dir;
+  succeed({"make", "--op", "dglu", "--format", "mxfp8", "--n", "32", "--k", "32", "-o", dir / "p", "--rows",
+           "1,0", "generate_dbias=true"});
+  EXPECT_EQ(io::SafetensorsReader(dir / "p").metadata().at("generate_dbias"), "true");
+}
+
 TEST(Pipeline, ModelShapesAndRouting) {
   TemporaryDirectory dir;
   succeed({"make", "--op", "srelu", "--model", "Qwen3-235B", "--n", "64", "--k", "128", "--format", "mxfp4",
