@@ -248,6 +248,22 @@ TEST_F(DiskCacheTest, OldestEntriesGoWhenItIsFull) {
   EXPECT_TRUE(cache.load("source 4", compiler, cubin));
 }
 
+TEST_F(DiskCacheTest, OnlyOurOwnFilesAreRemoved) {
+  const std::string digits(32, 'a');
+  const std::vector<std::string> foreign = {"mine.cubin", "notes.tmp", digits + ".cubin",
+                                            "z" + digits + "-x.cubin"};
+  const std::vector<std::string> ours = {digits + "-nvrtc13.0.cubin", digits + "-nvrtc13.0.cubin.tmp7.8.9",
+                                         "compiler.tmp1.2.3"};
+  for (const auto* names : {&foreign, &ours})
+    for (const std::string& name : *names) {
+      write(directory_ / name, std::string(500, 'x'));
+      fs::last_write_time(directory_ / name, fs::file_time_type::clock::now() - std::chrono::hours(5));
+    }
+  ASSERT_EQ(DiskCache(directory_, 100).store("source", compiler, "cubin"), "");
+  for (const std::string& name : foreign) EXPECT_TRUE(fs::exists(directory_ / name)) << name;
+  for (const std::string& name : ours) EXPECT_FALSE(fs::exists(directory_ / name)) << name;
+}
+
 TEST_F(DiskCacheTest, AnEntryLargerThanTheLimitIsKeptAlone) {
   const DiskCache cache(directory_, 100);
   ASSERT_EQ(cache.store("a", compiler, std::string(500, 'x')), "");

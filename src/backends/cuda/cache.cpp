@@ -166,11 +166,33 @@ std::vector<File> files_in(const fs::path& directory) {
   return files;
 }
 
+/// Whether a file's name is one that we give: other people's files in the directory are none of our business.
+bool is_ours(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with("compiler.tmp") || (name.find_first_not_of("0123456789abcdef") == 32 &&
+                                              name[32] == '-' && name.find(suffix) != name.npos);
+}
 bool is_entry(const fs::path& path) {
-  return path.extension() == suffix;
+  return is_ours(path) && path.extension() == suffix;
+}
+bool is_temporary(const fs::path& path) {
+  return is_ours(path) && path.filename().string().find(temporary_mark) != std::string::npos;
 }
 
 }  // namespace
+
+std::string write_atomically(const fs::path& target, const std::string& content) {
+  // Processes on other machines or in other containers may have our number: the clock makes the name unique.
+  static std::atomic<unsigned> serial{0};
+  const fs::path temporary = target.string() + temporary_mark + std::to_string(::getpid()) + "." +
+                             std::to_string(std::chrono::system_clock::now().time_since_epoch().count()) +
+                             "." + std::to_string(serial.fetch_add(1));
+  if (std::string reason = write_file(temporary, content); !reason.empty()) return reason;
+  if (::rename(temporary.c_str(), target.c_str()) == 0) return {};
+  const std::string reason = failure("cannot rename to", target);
+  ::unlink(temporary.c_str());
+  return reason;
+}
 
 DiskCache::DiskCache(fs::path directory, std::uint64_t limit_bytes)
     : directory_(std::move(directory)), limit_bytes_(limit_bytes) {}
@@ -219,19 +241,9 @@ std::string DiskCache::store(const std::string& identity, const std::string& com
   fs::create_directories(directory_, error);
   if (error) return "cannot create " + directory_.string() + ": " + error.message();
 
-  // Processes on other machines or in other containers may have our number: the clock makes the name unique.
-  static std::atomic<unsigned> serial{0};
   const fs::path target = entry_path(identity, compiler);
-  const fs::path temporary = target.string() + temporary_mark + std::to_string(::getpid()) + "." +
-                             std::to_string(std::chrono::system_clock::now().time_since_epoch().count()) +
-                             "." + std::to_string(serial.fetch_add(1));
-  if (std::string reason = write_file(temporary, pack(identity, compiler, cubin)); !reason.empty())
+  if (std::string reason = write_atomically(target, pack(identity, compiler, cubin)); !reason.empty())
     return reason;
-  if (::rename(temporary.c_str(), target.c_str()) != 0) {
-    const std::string reason = failure("cannot rename to", target);
-    ::unlink(temporary.c_str());
-    return reason;
-  }
   prune(target);
   return {};
 }
@@ -240,9 +252,7 @@ void DiskCache::prune(const fs::path& keep) const {
   std::vector<File> entries;
   std::uint64_t total = 0;
   for (File& file : files_in(directory_)) {
-    const bool temporary =
-        file.path.filename().string().find(std::string(suffix) + temporary_mark) != std::string::npos;
-    if (temporary && fs::file_time_type::clock::now() - file.time > stale_temporary)
+    if (is_temporary(file.path) && fs::file_time_type::clock::now() - file.time > stale_temporary)
       ::unlink(file.path.c_str());
     if (!is_entry(file.path)) continue;
     total += file.size;

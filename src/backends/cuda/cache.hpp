@@ -14,6 +14,9 @@
 
 namespace gemmule::cuda {
 
+/// Writes a file under a temporary name and renames it. Why that failed, empty on success.
+std::string write_atomically(const std::filesystem::path& target, const std::string& content);
+
 class DiskCache {
  public:
   static constexpr std::uint64_t default_limit = std::uint64_t{512} << 20;

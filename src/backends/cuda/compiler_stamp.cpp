@@ -1,12 +1,12 @@
 #include "backends/cuda/compiler_stamp.hpp"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
+#include "backends/cuda/cache.hpp"
 #include "backends/cuda/driver.hpp"
 
 namespace gemmule::cuda {
@@ -53,15 +53,8 @@ std::string stamped_compiler_version(const fs::path& directory) {
 
 void stamp_compiler(const fs::path& directory, const Nvrtc& n) {
   if (directory.empty()) return;
-  const fs::path temporary = directory / ("compiler.tmp" + std::to_string(::getpid()));
-  std::ofstream file(temporary);
-  file << n.version() << '\n' << n.path << '\n' << state(n.path) << '\n' << circumstances();
-  file.close();
-  std::error_code ignored;
-  if (file)
-    fs::rename(temporary, directory / "compiler", ignored);
-  else
-    fs::remove(temporary, ignored);
+  write_atomically(directory / "compiler",
+                   n.version() + '\n' + n.path + '\n' + state(n.path) + '\n' + circumstances());
 }
 
 }  // namespace gemmule::cuda

@@ -97,15 +97,15 @@ DiskCache::Entry get_cubin(const Specialization& specialization, Arch arch, cons
   const auto key = [](const std::string& version) { return "nvrtc" + version; };
   const std::string text = identity(specialization.source, arch);
   DiskCache::Entry entry;
-  if (const std::string version = stamped_compiler_version(cache.directory()); !version.empty())
-    if (cache.load(text, key(version), entry.cubin)) {
-      entry.from_disk = true;
-      return entry;
-    }
+  const std::string stamped = stamped_compiler_version(cache.directory());
+  if (!stamped.empty() && cache.load(text, key(stamped), entry.cubin)) {
+    entry.from_disk = true;
+    return entry;
+  }
   const Nvrtc* compiler = find_nvrtc();
   entry = cache.get(text, compiler ? key(compiler->version()) : "",
                     [&] { return compile_cubin(specialization, arch, strict); });
-  if (compiler) stamp_compiler(cache.directory(), *compiler);
+  if (compiler && compiler->version() != stamped) stamp_compiler(cache.directory(), *compiler);
   return entry;
 }
 

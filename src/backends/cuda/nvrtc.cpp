@@ -102,6 +102,10 @@ bool load(const std::string& file, Nvrtc& n) {
   Dl_info info{};
   n.path =
       dladdr(reinterpret_cast<const void*>(n.nvrtcVersion), &info) && info.dli_fname ? info.dli_fname : file;
+  // The compiler asks the loader for this part by name, which succeeds anywhere once it is loaded. Outside the loader's
+  // path it lies beside the compiler.
+  const fs::path builtins = fs::path(n.path).parent_path() / ("libnvrtc-builtins.so." + n.version());
+  dlopen(builtins.c_str(), RTLD_LAZY | RTLD_LOCAL);
   return true;
 }
 
