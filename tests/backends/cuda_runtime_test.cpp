@@ -6,15 +6,19 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "backends/cuda/cache.hpp"
 #include "backends/cuda/compile.hpp"
+#include "backends/cuda/compiler_stamp.hpp"
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/device.hpp"
 #include "backends/cuda/driver.hpp"
+#include "backends/cuda/module.hpp"
 #include "backends/cuda/nvrtc.hpp"
 #include "backends/cuda/nvtx.hpp"
 #include "gemmule/error.hpp"
@@ -170,6 +174,37 @@ TEST_P(EveryKernel, PairsOfOptionsCompileWithoutSpills) {
         EXPECT_NE(compiled.ptx.find(".entry " + entry.name + "("), std::string::npos) << entry.name;
     }
   }
+}
+
+TEST(Precompile, FillsTheCacheForMachinesWithoutACompiler) {
+  std::string why;
+  if (!find_nvrtc(&why)) GTEST_SKIP() << "NOT TESTED, no run-time compiler: " << why;
+  std::string pattern = testing::TempDir() + "gemmule_precompile_XXXXXX";
+  const std::string directory = ::mkdtemp(pattern.data());
+  ::setenv("GEMMULE_CACHE_DIR", directory.c_str(), 1);
+  const Kernel& kernel = *kernels().front();
+  const Problem problem = kernel.common_problems().front();
+  precompile(Arch::sm_90a, problem);
+  const std::string key = identity(kernel.specialize(problem, Arch::sm_90a).source, Arch::sm_90a);
+  std::string cubin;
+  EXPECT_TRUE(DiskCache::from_environment().load(key, "", cubin));
+  EXPECT_EQ(cubin.substr(0, 4),
+            "\x7f"
+            "ELF");
+  EXPECT_EQ(stamped_compiler_version(directory), nvrtc().version());
+  EXPECT_EQ(report().cache.find(directory + ", 1 kernel, "), 0u) << report().cache;
+  const auto again =
+      get_cubin(kernel.specialize(problem, Arch::sm_90a), Arch::sm_90a, DiskCache::from_environment(), true);
+  EXPECT_TRUE(again.from_disk);
+  EXPECT_EQ(again.cubin, cubin);
+
+  Problem unknown = problem;
+  unknown.ab = DType::int64;
+  EXPECT_THROW(precompile(Arch::sm_90a, unknown), Unsupported);
+  ::setenv("GEMMULE_CACHE_DIR", "/proc/nowhere", 1);
+  EXPECT_THROW(precompile(Arch::sm_90a, problem), RuntimeFailure) << "a cache that cannot be written";
+  ::unsetenv("GEMMULE_CACHE_DIR");
+  std::filesystem::remove_all(directory);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, EveryKernel, testing::ValuesIn(kernels().begin(), kernels().end()),
