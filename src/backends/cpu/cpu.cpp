@@ -65,7 +65,8 @@ Plan make_plan(const Problem& problem, std::int64_t m, int threads) {
   const std::int64_t rows = std::max<std::int64_t>(round_up(m, group), group);
   const std::int64_t cols = std::max<std::int64_t>(round_up(problem.n, group), group);
 
-  // At least one group whatever N is; an expert whose rows are no multiple of 128 needs one more.
+  // At least one group whatever N is, which keeps the whole below the limit up to N = 2^21. An expert whose rows are
+  // no multiple of 128 needs one more.
   const std::int64_t dprob_per_group = problem.has_dprob ? group * (cols / group) : 0;
   const std::int64_t dbias_per_group = problem.has_dbias ? 2 * problem.n : 0;
   const std::int64_t per_group = 4 * (dprob_per_group + dbias_per_group);

@@ -86,8 +86,9 @@ GEMMULE_INLINE Weights weights_of(const Call& call, int expert) {
   const Operands& operands = call.operands;
   if (problem.discrete) {
     const auto pointer = [&](const std::int64_t* list) {
-      return list == nullptr ? nullptr
-                             : reinterpret_cast<const u8*>(static_cast<std::uintptr_t>(list[expert]));
+      const u8* data = nullptr;
+      if (list != nullptr) __builtin_memcpy(&data, list + expert, sizeof data);
+      return data;
     };
     return {pointer(operands.b_ptrs), make_scales(problem, pointer(operands.sfb_ptrs))};
   }

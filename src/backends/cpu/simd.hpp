@@ -86,38 +86,32 @@ GEMMULE_INLINE Vec fma(Vec a, Vec b, Vec c) {
 
 // transpose(v): v[i][j] <-> v[j][i] for lanes x lanes values.
 #if defined(__AVX512F__)
-// The shuffles of the instruction set by what they do within 128-bit parts (0..3 of a, 16.. of b), or with the parts.
-#define GEMMULE_WITHIN_PARTS(a, b, i, j, k, l)                                                              \
-  __builtin_shufflevector(a, b, i, j, k, l, i + 4, j + 4, k + 4, l + 4, i + 8, j + 8, k + 8, l + 8, i + 12, \
-                          j + 12, k + 12, l + 12)
-#define GEMMULE_PARTS(a, b, p, q)                                                                            \
-  __builtin_shufflevector(a, b, 4 * p, 4 * p + 1, 4 * p + 2, 4 * p + 3, 4 * q, 4 * q + 1, 4 * q + 2,         \
-                          4 * q + 3, 16 + 4 * p, 17 + 4 * p, 18 + 4 * p, 19 + 4 * p, 16 + 4 * q, 17 + 4 * q, \
-                          18 + 4 * q, 19 + 4 * q)
 GEMMULE_INLINE void transpose(Vec (&v)[lanes]) {
   Vec t[lanes];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; i += 2) {
-    t[i] = GEMMULE_WITHIN_PARTS(v[i], v[i + 1], 0, 16, 1, 17);
-    t[i + 1] = GEMMULE_WITHIN_PARTS(v[i], v[i + 1], 2, 18, 3, 19);
+    t[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
   }
 #pragma GCC unroll 16
   for (int i = 0; i < 16; i += 4) {
-    v[i] = GEMMULE_WITHIN_PARTS(t[i], t[i + 2], 0, 1, 16, 17);
-    v[i + 1] = GEMMULE_WITHIN_PARTS(t[i], t[i + 2], 2, 3, 18, 19);
-    v[i + 2] = GEMMULE_WITHIN_PARTS(t[i + 1], t[i + 3], 0, 1, 16, 17);
-    v[i + 3] = GEMMULE_WITHIN_PARTS(t[i + 1], t[i + 3], 2, 3, 18, 19);
+    v[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+    v[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xEE);
+    v[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    v[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
   }
-  // Part p of v[4q + c] holds rows 4q .. 4q+3 of column 4p + c: what is left is a 4 x 4 transpose over q and p.
+  // Part p of v[4q + c] holds rows 4q .. 4q+3 of column 4p + c: what is left is a 4 x 4 transpose over q and p. 0x88
+  // takes the even parts of both operands, 0xDD the odd ones.
 #pragma GCC unroll 16
   for (int c = 0; c < 4; ++c) {
-    const Vec even01 = GEMMULE_PARTS(v[c], v[4 + c], 0, 2), odd01 = GEMMULE_PARTS(v[c], v[4 + c], 1, 3);
-    const Vec even23 = GEMMULE_PARTS(v[8 + c], v[12 + c], 0, 2),
-              odd23 = GEMMULE_PARTS(v[8 + c], v[12 + c], 1, 3);
-    t[c] = GEMMULE_PARTS(even01, even23, 0, 2);
-    t[8 + c] = GEMMULE_PARTS(even01, even23, 1, 3);
-    t[4 + c] = GEMMULE_PARTS(odd01, odd23, 0, 2);
-    t[12 + c] = GEMMULE_PARTS(odd01, odd23, 1, 3);
+    const Vec even01 = _mm512_shuffle_f32x4(v[c], v[4 + c], 0x88);
+    const Vec odd01 = _mm512_shuffle_f32x4(v[c], v[4 + c], 0xDD);
+    const Vec even23 = _mm512_shuffle_f32x4(v[8 + c], v[12 + c], 0x88);
+    const Vec odd23 = _mm512_shuffle_f32x4(v[8 + c], v[12 + c], 0xDD);
+    t[c] = _mm512_shuffle_f32x4(even01, even23, 0x88);
+    t[8 + c] = _mm512_shuffle_f32x4(even01, even23, 0xDD);
+    t[4 + c] = _mm512_shuffle_f32x4(odd01, odd23, 0x88);
+    t[12 + c] = _mm512_shuffle_f32x4(odd01, odd23, 0xDD);
   }
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) v[i] = t[i];
