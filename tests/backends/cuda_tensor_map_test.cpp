@@ -97,7 +97,6 @@ static_assert(offsetof(LaunchConfig, stream) == offsetof(CUlaunchConfig, hStream
 static_assert(offsetof(LaunchConfig, attributes) == offsetof(CUlaunchConfig, attrs));
 static_assert(offsetof(LaunchConfig, attribute_count) == offsetof(CUlaunchConfig, numAttrs));
 static_assert(sizeof(DeviceAddress) == sizeof(CUdeviceptr) && sizeof(DeviceHandle) == sizeof(CUdevice));
-static_assert(int{result_stub_library} == int{CUDA_ERROR_STUB_LIBRARY});
 static_assert(int{result_no_device} == int{CUDA_ERROR_NO_DEVICE});
 static_assert(int{device_attribute_sm_count} == int{CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT});
 static_assert(int{device_attribute_capability_major} == int{CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR});

@@ -19,23 +19,15 @@ using EventHandle = struct EventTag*;
 
 enum : int {
   result_success = 0,
-  result_stub_library = 34,
   result_no_device = 100,
-  result_invalid_image = 200,
-  result_no_binary_for_gpu = 209,
 
   device_attribute_sm_count = 16,
   device_attribute_capability_major = 75,
   device_attribute_capability_minor = 76,
   device_attribute_shared_bytes_per_block_optin = 97,
 
-  function_attribute_local_bytes = 3,
-  function_attribute_registers = 4,
   function_attribute_max_dynamic_shared_bytes = 8,
   function_attribute_non_portable_cluster = 14,
-
-  pointer_attribute_memory_type = 2,
-  pointer_attribute_device_ordinal = 9,
 
   capture_mode_relaxed = 2,
   capture_status_none = 0,

@@ -36,7 +36,6 @@ std::string resolve(void* library, Driver& d) {
   get(d.cuModuleLoadData, "cuModuleLoadData");
   get(d.cuModuleGetFunction, "cuModuleGetFunction");
   get(d.cuFuncSetAttribute, "cuFuncSetAttribute");
-  get(d.cuFuncGetAttribute, "cuFuncGetAttribute");
   get(d.cuOccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   get(d.cuOccupancyMaxActiveClusters, "cuOccupancyMaxActiveClusters");
   get(d.cuLaunchKernelEx, "cuLaunchKernelEx");
@@ -47,9 +46,7 @@ std::string resolve(void* library, Driver& d) {
   get(d.cuMemFreeAsync, "cuMemFreeAsync");
   get(d.cuMemcpyHtoD, "cuMemcpyHtoD_v2");
   get(d.cuMemcpyDtoH, "cuMemcpyDtoH_v2");
-  get(d.cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
   get(d.cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2");
-  get(d.cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2");
   get(d.cuMemsetD8Async, "cuMemsetD8Async");
   get(d.cuMemsetD32Async, "cuMemsetD32Async");
   get(d.cuStreamCreate, "cuStreamCreate");

@@ -26,7 +26,6 @@ struct Driver {
   Result (*cuModuleLoadData)(ModuleHandle* module, const void* image);
   Result (*cuModuleGetFunction)(FunctionHandle* function, ModuleHandle module, const char* name);
   Result (*cuFuncSetAttribute)(FunctionHandle function, int attribute, int value);
-  Result (*cuFuncGetAttribute)(int* value, int attribute, FunctionHandle function);
   Result (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int* blocks, FunctionHandle function, int threads,
                                                         std::size_t shared_bytes);
   Result (*cuOccupancyMaxActiveClusters)(int* clusters, FunctionHandle function, const LaunchConfig* config);
@@ -42,9 +41,7 @@ struct Driver {
   Result (*cuMemFreeAsync)(DeviceAddress address, StreamHandle stream);
   Result (*cuMemcpyHtoD)(DeviceAddress to, const void* from, std::size_t bytes);
   Result (*cuMemcpyDtoH)(void* to, DeviceAddress from, std::size_t bytes);
-  Result (*cuMemcpyHtoDAsync)(DeviceAddress to, const void* from, std::size_t bytes, StreamHandle stream);
   Result (*cuMemcpyDtoHAsync)(void* to, DeviceAddress from, std::size_t bytes, StreamHandle stream);
-  Result (*cuMemcpyDtoDAsync)(DeviceAddress to, DeviceAddress from, std::size_t bytes, StreamHandle stream);
   Result (*cuMemsetD8Async)(DeviceAddress to, unsigned char value, std::size_t count, StreamHandle stream);
   Result (*cuMemsetD32Async)(DeviceAddress to, unsigned value, std::size_t count, StreamHandle stream);
   Result (*cuStreamCreate)(StreamHandle* stream, unsigned flags);

@@ -77,8 +77,6 @@ bool resolve(void* library, Nvrtc& n) {
   };
   get(n.nvrtcGetErrorString, "nvrtcGetErrorString");
   get(n.nvrtcVersion, "nvrtcVersion");
-  get(n.nvrtcGetNumSupportedArchs, "nvrtcGetNumSupportedArchs");
-  get(n.nvrtcGetSupportedArchs, "nvrtcGetSupportedArchs");
   get(n.nvrtcCreateProgram, "nvrtcCreateProgram");
   get(n.nvrtcDestroyProgram, "nvrtcDestroyProgram");
   get(n.nvrtcCompileProgram, "nvrtcCompileProgram");

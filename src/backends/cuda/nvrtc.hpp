@@ -11,8 +11,6 @@ namespace gemmule::cuda {
 struct Nvrtc {
   const char* (*nvrtcGetErrorString)(NvrtcResult result);
   NvrtcResult (*nvrtcVersion)(int* major, int* minor);
-  NvrtcResult (*nvrtcGetNumSupportedArchs)(int* count);
-  NvrtcResult (*nvrtcGetSupportedArchs)(int* archs);
   NvrtcResult (*nvrtcCreateProgram)(NvrtcProgram* program, const char* source, const char* name,
                                     int header_count, const char* const* headers,
                                     const char* const* include_names);
