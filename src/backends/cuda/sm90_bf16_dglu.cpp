@@ -120,16 +120,12 @@ Specialization specialize(const Problem& p, Arch) {
   const TileConfig tile = tile_config(p);
   const std::string shape =
       std::to_string(tile.tile_n) + ", " + std::to_string(tile.stages) + ", " + std::to_string(tile.cluster);
-  // Barriers of the cluster need a cluster launch, also of one CTA; larger ones are an attribute of the launch.
-  const std::string single = tile.cluster == 1 ? "__cluster_dims__(1, 1, 1)" : "";
   Specialization s;
   s.source =
       "#include \"sm90/bf16_dglu.hpp\"\n"
       "#include \"sm90/dglu_side.hpp\"\n"
       "using namespace gemmule::kernels;\n"
-      "extern \"C\" __global__ void __launch_bounds__(384, 1) " +
-      single +
-      "\n"
+      "extern \"C\" __global__ void __launch_bounds__(384, 1)\n"
       "sm90_bf16_dglu(const __grid_constant__ DgluParams params) {\n"
       "  constexpr DgluOptions options = " +
       literal(options) +

@@ -46,12 +46,22 @@ struct TileRing {
   ptx::Barrier empty;
 };
 
+/// Arrives on the barrier of one CTA of the cluster. Remote operations are for clusters of two or more.
+template <u32 cluster>
+GEMMULE_DEVICE void arrive_at(ptx::Barrier barrier, u32 cta) {
+  if constexpr (cluster == 1)
+    ptx::arrive(barrier);
+  else
+    ptx::arrive_remote(barrier, cta);
+}
+
 /// Reads the next record with a whole warp; one lane tells the first CTA of the cluster.
+template <u32 cluster>
 GEMMULE_DEVICE Tile read_tile(const TileRing& ring, RingState& at) {
   ptx::wait(ring.full + at.index, at.parity);
   const U32x4 record = ptx::load(ring.records + at.index);
   ptx::sync_warp();
-  if (ptx::lane_index() == 0) ptx::arrive_remote(ring.empty + at.index, 0);
+  if (ptx::lane_index() == 0) arrive_at<cluster>(ring.empty + at.index, 0);
   at.advance<TileRing::size>();
   return {record.x, record.y, record.z, record.w};
 }
@@ -64,6 +74,18 @@ GEMMULE_DEVICE u32 expert_of_row(const i32* offsets, u32 experts, i32 row) {
   const u32 first = ptx::population_count(ptx::warp_ballot(block_ends)) * 32;
   const bool ends = first + lane < experts && ptx::load(offsets + first + lane) <= row;
   return first + ptx::population_count(ptx::warp_ballot(ends));
+}
+
+/// Puts a record into the ring of one CTA.
+template <u32 cluster>
+GEMMULE_DEVICE void send_tile(const TileRing& ring, u32 index, const U32x4& record, u32 cta) {
+  if constexpr (cluster == 1) {
+    ptx::store(ring.records + index, record);
+    ptx::arrive(ring.full + index);
+  } else {
+    ptx::arrive_expect_bytes_remote(ring.full + index, cta, sizeof(U32x4));
+    ptx::store_remote(ring.records + index, record, ring.full + index, cta);
+  }
 }
 
 struct TileGrid {
@@ -103,9 +125,7 @@ GEMMULE_DEVICE void schedule_tiles(const TileGrid& grid, const TileRing& ring) {
     ptx::wait(ring.empty + at.index, at.parity ^ 1);
     if (lane < cluster) {
       const u32 row = tile.row == end_of_tiles ? end_of_tiles : tile.row + lane * 128;
-      ptx::arrive_expect_bytes_remote(ring.full + at.index, lane, sizeof(U32x4));
-      ptx::store_remote(ring.records + at.index, {row, tile.column, tile.expert, tile.columns},
-                        ring.full + at.index, lane);
+      send_tile<cluster>(ring, at.index, {row, tile.column, tile.expert, tile.columns}, lane);
     }
     ptx::sync_warp();
     at.advance<TileRing::size>();

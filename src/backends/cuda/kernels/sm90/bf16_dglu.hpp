@@ -92,7 +92,7 @@ struct Bf16Dglu {
     }
     RingState tile_at, at;
     for (;;) {
-      const Tile tile = read_tile(shared.tiles, tile_at);
+      const Tile tile = read_tile<cluster>(shared.tiles, tile_at);
       if (tile.row == end_of_tiles) return;
       if (!leader) continue;
       const ptx::TensorMap* b_map = &params.b;
@@ -143,7 +143,7 @@ struct Bf16Dglu {
     u32 index = 0, parity = 0;
     const u32 bytes = chunk_bytes(options.c);
     for (;;) {
-      const Tile tile = read_tile(shared.tiles, tile_at);
+      const Tile tile = read_tile<cluster>(shared.tiles, tile_at);
       if (tile.row == end_of_tiles) return;
       if (!leader) continue;
       for (u32 column = 0; column < tile.columns; column += chunk_columns) {
@@ -170,7 +170,7 @@ struct Bf16Dglu {
 
   GEMMULE_DEVICE void release(Barrier empty) const {
     const u32 lane = ptx::lane_index();
-    if (lane < cluster) ptx::arrive_remote(empty, lane);
+    if (lane < cluster) arrive_at<cluster>(empty, lane);
   }
 
   /// Multiplies a whole tile. Returns with the last stage's multiplications in flight; `at` is the stage after it.
@@ -358,7 +358,7 @@ struct Bf16Dglu {
     u32 turn_parity = group == 0 ? 1 : 0;  // a fresh barrier counts as the other group having arrived
     u32 tile_number = 0;
     for (;; ++tile_number) {
-      const Tile tile = read_tile(shared.tiles, tile_at);
+      const Tile tile = read_tile<cluster>(shared.tiles, tile_at);
       if (tile.row == end_of_tiles) return;
       if (tile_number % 2 != group) {
         at_skip(at, k_blocks);
@@ -408,13 +408,22 @@ struct Bf16Dglu {
     ptx::fence_barrier_init();
   }
 
+  /// Cluster barriers are an illegal instruction in a launch without clusters.
+  GEMMULE_DEVICE static void sync_all() {
+    if constexpr (cluster == 1)
+      ptx::sync_cta();
+    else
+      ptx::sync_cluster();
+  }
+
   GEMMULE_DEVICE static void run(const DgluOptions& options, const DgluParams& params) {
     const DgluLayout layout = dglu_layout(options, tile_n, stages);
     const DgluShared shared = DgluShared::at(ptx::dynamic_shared(), layout);
     const u32 warp = ptx::warp_index();
     const u32 role = warp / 4;  // 0 feeds, 1 and 2 compute
     if (warp == 0 && ptx::elect_one()) init_barriers(shared, layout);
-    ptx::sync_cluster();
+    ptx::sync_warp();
+    sync_all();
     ptx::launch_next_grid();
     ptx::wait_for_previous_grid();
     const Bf16Dglu kernel{options, params, shared, ptx::thread_index() % ptx::warpgroup_size,
@@ -435,7 +444,7 @@ struct Bf16Dglu {
       kernel.compute(role - 1, layout);
     }
     // No CTA may leave while another can still write to its shared memory or arrive on its barriers.
-    ptx::sync_cluster();
+    if constexpr (cluster > 1) ptx::sync_cluster();
   }
 };
 
