@@ -46,7 +46,7 @@ struct LaunchOptions {
   int granule = 4;                 ///< bytes per unit of shared memory's access history: 1, 2, 4, 8 or 16
   bool dependent = false;  ///< an earlier grid still runs: memory it may touch is off limits until grid_wait
   std::int64_t instruction_limit =
-      100'000'000;  ///< a run that executes more is stopped and reported as a deadlock
+      100'000'000;              ///< a run that executes more is stopped and reported as a deadlock
   bool stop_at_hazard = false;  ///< ends the run soon after the first finding
   /// Leaves out the instruction wherever it is called from this line (mutants).
   std::optional<std::pair<Op, Site>> drop{};

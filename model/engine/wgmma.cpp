@@ -244,7 +244,7 @@ void accumulator_created(AccumulatorState& state) {
   state.touched = ++state.owner->register_sequence;
 }
 
-void accumulator_touched(AccumulatorState& state, Site site) {
+void accumulator_touched(AccumulatorState& state, int index, Site site) {
   Thread& t = *state.owner;
   state.touched = ++t.register_sequence;
   if (state.group >= t.wgmma_waited) {
@@ -253,9 +253,11 @@ void accumulator_touched(AccumulatorState& state, Site site) {
              " may still write the accumulator; groups waited for: " + std::to_string(t.wgmma_waited);
     });
   }
-  if (!state.initialised) {
-    t.machine->hazard(Hazard::uninitialised_read, site,
-                      [&] { return t.label() + ": accumulator read before any multiplication"; });
+  if (!state.initialised || index + state.shifted >= state.width / 2) {
+    t.machine->hazard(Hazard::uninitialised_read, site, [&] {
+      return t.label() + ": accumulator element " + std::to_string(index) +
+             " was not written by the last multiplication";
+    });
   }
 }
 
@@ -284,6 +286,7 @@ void wgmma_issue(Thread& t, float* values, AccumulatorState& state, int n, std::
   state.initialised = true;
   state.group = t.wgmma_committed;
   state.width = n;
+  state.shifted = 0;
   t.collective_value = reinterpret_cast<std::uint64_t>(values);
   const std::uint64_t key = (a * 0x9e3779b97f4a7c15ull ^ b) * 0x9e3779b97f4a7c15ull ^
                             static_cast<std::uint64_t>(n * 4 + accumulate * 2 + b_mn_major) ^

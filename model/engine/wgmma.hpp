@@ -39,10 +39,12 @@ struct AccumulatorState {
   std::int64_t touched = 0;  ///< Thread::register_sequence of the last access by the thread
   int group = -1;            ///< wgmma group that last wrote it; -1: none
   int width = 0;
+  int shifted = 0;  ///< elements that shift_down has moved by since the last multiplication
   bool initialised = false;
 };
 void accumulator_created(AccumulatorState& state);
-void accumulator_touched(AccumulatorState& state, Site site);
+/// Element `index` is read.
+void accumulator_touched(AccumulatorState& state, int index, Site site);
 void accumulator_destroyed(AccumulatorState& state);
 
 void wgmma_issue(Thread& t, float* values, AccumulatorState& state, int n, std::uint64_t a, std::uint64_t b,

@@ -46,13 +46,14 @@ class Accumulator {
   Accumulator& operator=(const Accumulator&) = delete;
 
   float get(int index, Site site = Site::here()) const {
-    model::accumulator_touched(state_, site);
+    model::accumulator_touched(state_, index, site);
     return value_[index];
   }
   /// Element i becomes element i + distance; the last `distance` are left alone.
   template <int distance>
   void shift_down(Site site = Site::here()) {
-    model::accumulator_touched(state_, site);
+    model::accumulator_touched(state_, -state_.shifted, site);
+    state_.shifted += distance;
     for (int i = 0; i + distance < count; ++i) value_[i] = value_[i + distance];
   }
   float* values() { return value_; }

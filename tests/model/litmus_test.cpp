@@ -218,6 +218,29 @@ TEST(ModelWgmma, IllegalDescriptors) {
   }
 }
 
+TEST(ModelWgmma, OnlyWrittenElementsMayBeRead) {
+  const auto kernel = [](int element, bool shift) {
+    const ptx::Shared<ptx::u32> words = ptx::dynamic_shared().as<ptx::u32>();
+    for (ptx::u32 i = ptx::thread_index(); i < 4096; i += 128) ptx::store(words + i, 0u);
+    ptx::fence_async_shared();
+    ptx::sync_cta();
+    ptx::Accumulator<128> d;
+    ptx::fence_accumulators();
+    ptx::multiply<64, false>(d, ptx::swizzled_128(ptx::dynamic_shared(), 16, 1024),
+                             ptx::swizzled_128(ptx::dynamic_shared().bytes(8192), 16, 1024), false);
+    ptx::commit_multiplications();
+    ptx::wait_multiplications<0>();
+    if (shift) d.shift_down<16>();
+    d.get(element);
+  };
+  model::GlobalMemory memory;
+  const model::LaunchOptions options{.threads = 128, .shared_bytes = 65536};
+  EXPECT_EQ(launch(options, memory, [&] { kernel(31, false); }).text(), "");
+  EXPECT_EQ(launch(options, memory, [&] { kernel(15, true); }).text(), "");
+  EXPECT_TRUE(launch(options, memory, [&] { kernel(32, false); }).only(Hazard::uninitialised_read));
+  EXPECT_TRUE(launch(options, memory, [&] { kernel(16, true); }).only(Hazard::uninitialised_read));
+}
+
 TEST(ModelWgmma, GoldenDescriptor) {
   ptx::MatrixDescriptor d = ptx::swizzled_128({0x12400}, 8192, 1024);
   EXPECT_EQ(__builtin_bit_cast(std::uint64_t, d), 0x4000004002001240ull);
