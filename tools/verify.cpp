@@ -155,7 +155,7 @@ std::string brief(const io::LoadedProblem& problem, const Outcome& outcome, cons
 
 nlohmann::ordered_json to_json(const io::LoadedProblem& problem, const VerifyArguments& given,
                                const Runner& runner, const Outcome& outcome) {
-  nlohmann::ordered_json out{{"problem", given.problem},
+  nlohmann::ordered_json out{{"problem", io::printable(given.problem, 4096)},
                              {"op", problem.op == Op::srelu ? "srelu" : "dglu"},
                              {"format", format_label(problem)},
                              {"activation", activation(problem)},

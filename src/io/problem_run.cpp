@@ -220,10 +220,9 @@ void check_result(const LoadedProblem& problem, const TensorMap& result) {
       throw InvalidArgument("tensor " + quote(output.name) + ": dtype " + name(got.dtype) + ", expected " +
                             name(dtype));
   }
-  for (const auto& [name, tensor] : result)
-    if (std::none_of(outputs.begin(), outputs.end(),
-                     [&](const Output& output) { return name == output.name; }))
-      throw InvalidArgument("unknown tensor " + quote(name) + " in the result");
+  for (const auto& item : result)  // clang 14 cannot capture a structured binding
+    if (std::none_of(outputs.begin(), outputs.end(), [&](const Output& o) { return item.first == o.name; }))
+      throw InvalidArgument("unknown tensor " + quote(item.first) + " in the result");
 }
 
 BoundCall bind_call(const LoadedProblem& problem, const TensorMap& result) {
