@@ -29,6 +29,13 @@ Timing summarize(std::vector<double> samples) {
   return {samples.front(), samples[samples.size() / 2]};
 }
 
+/// The pipeline works on whole blocks.
+void expect_blocks(const char* name, std::int64_t value, std::int64_t multiple) {
+  if (value < 0 || value % multiple != 0)
+    throw InvalidArgument(std::string(name) + ": " + std::to_string(value) + ", expected a multiple of " +
+                          std::to_string(multiple));
+}
+
 /// OpenBLAS' idle threads spin for a while after a call; whoever is timed next should not pay for that.
 void let_blas_threads_sleep() {
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
@@ -83,6 +90,12 @@ std::string baseline_description() {
 
 Result run_case(const Case& which, const Options& options) {
   const Problem& p = which.problem;
+  if (which.rows.size() != static_cast<std::size_t>(p.experts))
+    throw InvalidArgument("rows: " + std::to_string(which.rows.size()) +
+                          " entries, expected one per expert (" + std::to_string(p.experts) + ")");
+  expect_blocks("n", p.n, 32);
+  expect_blocks("k", p.k, 32);
+  for (const std::int64_t rows : which.rows) expect_blocks("rows", rows, 128);
   const Synthetic data(p, which.rows, options.seed);
   const Operands& o = data.operands();
   const std::size_t workspace_bytes = cpu::workspace_size(p, o.m);

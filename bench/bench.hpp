@@ -55,7 +55,8 @@ bool has_baseline();
 /// Name, configuration and chosen core of the BLAS behind the baselines; "not built: ..." without one.
 std::string baseline_description();
 
-/// Runs the case on num_threads() threads. Timings of the baselines stay empty when they are off or not built.
+/// Runs the case on num_threads() threads. Throws InvalidArgument unless N and K are multiples of 32 and rows of 128.
+/// Timings of the baselines stay empty when they are off or not built.
 Result run_case(const Case& which, const Options& options);
 
 }  // namespace gemmule::bench

@@ -56,11 +56,11 @@ class Target {
 
 /// Several blocks of k, of columns and of rows, none of them whole, and very unequal experts.
 TestProblem large_problem(Op op, Format format, std::uint64_t seed) {
-  Problem p = basic_problem(op, format, op == Op::srelu && format == Format::mxfp8 ? 624 : 608, 608);
+  Problem p = basic_problem(op, format, op == Op::srelu && format == Format::mxfp8 ? 560 : 544, 288);
   p.has_dbias = op == Op::dglu;
   p.has_amax = p.block_scaled();
   if (format == Format::mxfp8) p.b_n_major = seed % 2 == 1;
-  return make_problem(p, {0, 128, 1152, 0, 256}, 128, seed);
+  return make_problem(p, {0, 128, 640, 0, 256}, 128, seed);
 }
 
 struct Kind {
@@ -78,7 +78,7 @@ TEST(CpuDeterminism, AnyNumberOfThreadsGivesTheSameBytes) {
     const TestProblem t = large_problem(kind.op, kind.format, 1);
     const Threads one(1);
     const Outputs expected = run_cpu(t);
-    for (const int count : {2, 3, 7}) {
+    for (const int count : {2, 7}) {
       const Threads several(count);
       ASSERT_EQ(first_difference(t, run_cpu(t), expected), "") << describe(t) << " threads=" << count;
     }
@@ -90,7 +90,7 @@ TEST(CpuDeterminism, EveryInstructionSetGivesTheSameBytes) {
   for (const Kind& kind : kinds) {
     for (const std::uint64_t seed : {2u, 3u}) {
       const TestProblem t = random_problem(
-          seed, {.op = kind.op, .format = kind.format, .max_n = 192, .max_k = 608, .max_tiles = 2});
+          seed, {.op = kind.op, .format = kind.format, .max_n = 160, .max_k = 544, .max_tiles = 2});
       const Outputs expected = run_cpu(t);
       for (const char* name : {"avx2", "generic"}) {
         const Target target(name);
