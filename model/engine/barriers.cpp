@@ -201,17 +201,31 @@ void named_barrier(Thread& t, std::uint32_t id, std::uint32_t threads, bool wait
   m.wake_all(b.waiting);
 }
 
+namespace {
+
+void complete_cluster_barrier(Machine& m, Cluster& cluster) {
+  if (cluster.arrived == 0 || cluster.arrived < cluster.expected) return;
+  cluster.arrived = 0;
+  cluster.completed.join(cluster.arriving);
+  ++cluster.phase;
+  m.wake_all(cluster.waiting);
+}
+
+}  // namespace
+
 void cluster_arrive(Thread& t) {
   Cluster& cluster = *t.cta->cluster;
   t.cluster_phase = cluster.phase;
   t.cluster_arrived = true;
   cluster.arriving.join(t.clock);
   t.released = true;
-  if (++cluster.arrived < cluster.expected) return;
-  cluster.arrived = 0;
-  cluster.completed.join(cluster.arriving);
-  ++cluster.phase;
-  t.machine->wake_all(cluster.waiting);
+  ++cluster.arrived;
+  complete_cluster_barrier(*t.machine, cluster);
+}
+
+void cluster_exit(Thread& t) {
+  --t.cta->cluster->expected;
+  complete_cluster_barrier(*t.machine, *t.cta->cluster);
 }
 
 void cluster_wait(Thread& t, Site site) {

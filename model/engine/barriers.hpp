@@ -20,6 +20,7 @@ void complete_bytes(Machine& m, Mbarrier& barrier, int phase, std::int64_t bytes
 
 void named_barrier(Thread& t, std::uint32_t id, std::uint32_t threads, bool wait, Site site);
 void cluster_arrive(Thread& t);
+void cluster_exit(Thread& t);  ///< an ended thread is no longer waited for
 void cluster_wait(Thread& t, Site site);
 
 /// Rendezvous of the lanes in `mask`; returns what `combine` makes of the lanes' values for this lane.

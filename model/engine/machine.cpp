@@ -4,6 +4,7 @@
 #include <bit>
 #include <stdexcept>
 
+#include "engine/barriers.hpp"
 #include "engine/wgmma.hpp"
 
 namespace gemmule::model {
@@ -311,6 +312,7 @@ void Machine::thread_ended(Thread& t) {
   t.done = true;
   --t.cta->live;
   --t.cta->cluster->live;
+  cluster_exit(t);
   if (t.cta->live > 0) return;
   for (const auto& b : t.cta->mbarriers) {
     if (b->tx != 0) {

@@ -244,6 +244,21 @@ TEST(ModelCluster, RemoteArrivalsAndStores) {
                 [&] { kernel(true, false); });
 }
 
+TEST(ModelCluster, BarrierOrdersAndDoesNotWaitForExitedThreads) {
+  const auto kernel = [](bool sync) {
+    ptx::store(floats() + ptx::thread_index(), 1.0f);
+    if (ptx::cluster_cta_rank() == 1 && ptx::thread_index() >= 16) return;
+    if (sync) ptx::sync_cluster();
+    ptx::load(floats() + (ptx::thread_index() ^ 1));
+  };
+  expect_clean(pair, [&] { kernel(true); });
+  expect_hazard(Hazard::unordered_access, pair, [&] {
+    ptx::store(floats() + ptx::thread_index(), 0.0f);
+    ptx::sync_cluster();
+    kernel(false);
+  });
+}
+
 TEST(ModelCluster, AnExitedCtaCannotBeReached) {
   expect_hazard(Hazard::out_of_bounds, pair, [] {
     prepare(1);
