@@ -1,0 +1,284 @@
+"""The documents' names: one-call wrappers and compile-once classes of both operators.
+
+Shapes, strides and dtypes of every tensor, the equations and the rules are in docs/operators.md and docs/formats.md.
+Errors: ValueError (an argument breaks a rule), NotImplementedError (a legal request that is not offered), RuntimeError
+(device trouble, or execute() before compile()).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from . import _native
+from ._arrays import compiling, dtype_name, framework_of, is_jax
+
+NO_JAX = (
+    "{}: JAX arrays are not supported here because the scale-factor tensors are permuted strided views, "
+    "not expressible as JAX arrays; use gemmule.jax"
+)
+
+
+class TupleDict(dict[str, Any]):
+    """A result: a dictionary whose iteration yields the values in the documented order, so that it unpacks like a tuple."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values())
+
+    def __getitem__(self, key: str | int) -> Any:
+        if isinstance(key, int):
+            if not 0 <= key < len(self):
+                raise IndexError(f"index {key}, expected 0..{len(self) - 1}")
+            return list(self.values())[key]
+        return super().__getitem__(key)
+
+
+SRELU_RESULTS = ("c_tensor", "d_tensor", "d_col_tensor", "amax_tensor", "sfd_row_tensor", "sfd_col_tensor")
+DGLU_RESULTS = (
+    "d_row_tensor", "d_col_tensor", "dprob_tensor", "dbias_tensor", "amax_tensor", "sfd_row_tensor", "sfd_col_tensor",
+)  # fmt: skip
+
+
+SRELU_TENSORS = (
+    "a_tensor", "b_tensor", "sfa_tensor", "sfb_tensor", "padded_offsets", "alpha_tensor", "bias_tensor", "b_ptrs",
+    "sfb_ptrs", "norm_const_tensor", "prob_tensor", "c_tensor", "d_tensor", "d_col_tensor", "sfd_row_tensor",
+    "sfd_col_tensor", "amax_tensor",
+)  # fmt: skip
+DGLU_TENSORS = (
+    "a_tensor", "b_tensor", "c_tensor", "sfa_tensor", "sfb_tensor", "padded_offsets", "alpha_tensor", "beta_tensor",
+    "prob_tensor", "b_ptrs", "sfb_ptrs", "norm_const_tensor", "dprob_tensor", "d_row_tensor", "d_col_tensor",
+    "dbias_tensor", "amax_tensor", "sfd_row_tensor", "sfd_col_tensor",
+)  # fmt: skip
+
+
+def pair(value: Any) -> tuple[int, int] | None:
+    return None if value is None else (int(value[0]), int(value[1]))
+
+
+@lru_cache(maxsize=1024)
+def srelu_options(*values: Any) -> _native.SreluOptions:
+    return _native.SreluOptions(*values)
+
+
+@lru_cache(maxsize=1024)
+def dglu_options(*values: Any) -> _native.DgluOptions:
+    return _native.DgluOptions(*values)
+
+
+def _dtype_or(dtype: Any, default: str) -> str:
+    return default if dtype is None else dtype_name(dtype)
+
+
+def common_options(
+    acc_dtype: Any, tile: Any, cluster: Any, sf_vec_size: int, vector_f32: bool, m_aligned: int, discrete_col_sfd: bool
+) -> tuple[Any, ...]:
+    return _dtype_or(acc_dtype, "float32"), pair(tile), pair(cluster), sf_vec_size, vector_f32, m_aligned, discrete_col_sfd
+
+
+def _discrete(b_tensor: Any, b_ptrs: Any, n: int | None, b_dtype: Any, b_major: str) -> tuple[Any, ...]:
+    """num_experts, b_shape, b_dtype, b_major of the one-call form. K of b_shape is 0: as in A."""
+    if b_ptrs is not None and b_tensor is None and n is None:
+        raise ValueError("n: None, expected the number of rows of every expert's weights with b_ptrs")
+    return None, None if n is None else (n, 0), None if b_dtype is None else dtype_name(b_dtype), b_major
+
+
+def described(arrays: Any, names: tuple[str, ...], tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What the extension reads for each of ``tensors``; an error names the argument."""
+    if arrays.native:
+        return tensors
+    out = []
+    for name, tensor in zip(names, tensors, strict=True):
+        try:
+            out.append(None if tensor is None else arrays.describe(tensor))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return tuple(out)
+
+
+def grouped_gemm_srelu_wrapper_sm100(
+    a_tensor: Any,
+    b_tensor: Any = None,
+    sfa_tensor: Any = None,
+    sfb_tensor: Any = None,
+    padded_offsets: Any = None,
+    alpha_tensor: Any = None,
+    bias_tensor: Any = None,
+    b_ptrs: Any = None,
+    sfb_ptrs: Any = None,
+    n: int | None = None,
+    b_dtype: Any = None,
+    b_major: str = "k",
+    norm_const_tensor: Any = None,
+    prob_tensor: Any = None,
+    acc_dtype: Any = None,
+    c_dtype: Any = None,
+    d_dtype: Any = None,
+    cd_major: str = "n",
+    mma_tiler_mn: tuple[int, int] = (256, 256),
+    cluster_shape_mn: tuple[int, int] | None = None,
+    sf_vec_size: int = 16,
+    vector_f32: bool = False,
+    m_aligned: int = 256,
+    discrete_col_sfd: bool = False,
+    use_dynamic_sched: bool = False,
+    tanh_clamp_scale: float | None = None,
+    current_stream: Any = None,
+    *,
+    deterministic: bool = False,
+    sm_limit: int = 0,
+) -> TupleDict:
+    """Grouped GEMM + squared ReLU in one call.
+
+    Args (M rows, K reduction, N columns, L experts; R(x) = ceil(x/128), S(x) = ceil(x/4), v = sf_vec_size):
+        a_tensor: (M, K, 1), K contiguous; float8_e4m3fn, float8_e5m2, float4_e2m1fn_x2 or uint8 (packed FP4).
+        b_tensor: (N, K, L), K contiguous (FP8 also N); dense weights. Or, discrete: ``b_ptrs`` and ``sfb_ptrs``, int64
+            addresses of shape (L,) on a_tensor's device, with ``n``, ``b_dtype`` and ``b_major``.
+        sfa_tensor, sfb_tensor: (32, 4, R(rows), 4, S(ceil(K/v)), 1 or L); float8_e8m0fnu or float8_e4m3fn.
+        padded_offsets: (L,) int32 ends of the experts' row ranges, multiples of ``m_aligned``.
+        alpha_tensor: (L,) float32. prob_tensor: (M, 1, 1) float32. bias_tensor: (N, L), N contiguous.
+        norm_const_tensor: (1,) float32; required when D is an 8- or 4-bit type.
+        tanh_clamp_scale: s > 0 replaces relu(x) by s*tanh(relu(x)/s).
+        current_stream: None (the framework's current stream), an integer or a stream object.
+        deterministic, sm_limit: see docs/operators.md.
+
+    Returns:
+        TupleDict(c_tensor, d_tensor, d_col_tensor, amax_tensor, sfd_row_tensor, sfd_col_tensor); None where the
+        configuration has no such output.
+
+    Raises:
+        ValueError, NotImplementedError, RuntimeError: as the module says.
+    """
+    if compiling():
+        from ._torch import srelu
+
+        values = srelu(
+            a_tensor, b_tensor, sfa_tensor, sfb_tensor, padded_offsets, alpha_tensor, bias_tensor, b_ptrs, sfb_ptrs, n,
+            b_dtype, b_major, norm_const_tensor, prob_tensor, acc_dtype, c_dtype, d_dtype, cd_major, mma_tiler_mn,
+            cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd, use_dynamic_sched, tanh_clamp_scale,
+            deterministic, sm_limit,
+        )  # fmt: skip
+        return TupleDict(zip(SRELU_RESULTS, values, strict=True))
+    operation = "grouped_gemm_srelu_wrapper_sm100"
+    if is_jax(a_tensor):
+        raise ValueError(NO_JAX.format(operation))
+    arrays = framework_of(a_tensor, operation)
+    options = srelu_options(
+        *common_options(acc_dtype, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd),
+        use_dynamic_sched, *_discrete(b_tensor, b_ptrs, n, b_dtype, b_major), deterministic, sm_limit, "auto",
+        tanh_clamp_scale,
+    )  # fmt: skip
+    tensors = described(arrays, SRELU_TENSORS, (
+        a_tensor, b_tensor, sfa_tensor, sfb_tensor, padded_offsets, alpha_tensor, bias_tensor, b_ptrs, sfb_ptrs,
+        norm_const_tensor, prob_tensor, None, None, None, None, None, None,
+    ))  # fmt: skip
+    stream = arrays.stream(a_tensor, current_stream)
+    with arrays.scope(a_tensor, stream, b_ptrs, sfb_ptrs):
+        out = _native.call_srelu(
+            tensors, options, _dtype_or(c_dtype, "bfloat16"), _dtype_or(d_dtype, "bfloat16"), cd_major,
+            arrays.allocator(a_tensor), arrays.describe, stream,
+        )  # fmt: skip
+    return TupleDict(zip(SRELU_RESULTS, out, strict=True))
+
+
+def grouped_gemm_dglu_wrapper_sm100(
+    a_tensor: Any,
+    c_tensor: Any,
+    sfa_tensor: Any,
+    padded_offsets: Any,
+    alpha_tensor: Any,
+    beta_tensor: Any,
+    prob_tensor: Any,
+    dprob_tensor: Any,
+    b_tensor: Any = None,
+    sfb_tensor: Any = None,
+    generate_dbias: bool = False,
+    b_ptrs: Any = None,
+    sfb_ptrs: Any = None,
+    n: int | None = None,
+    b_dtype: Any = None,
+    b_major: str = "k",
+    norm_const_tensor: Any = None,
+    acc_dtype: Any = None,
+    d_dtype: Any = None,
+    cd_major: str = "n",
+    mma_tiler_mn: tuple[int, int] = (256, 256),
+    cluster_shape_mn: tuple[int, int] | None = None,
+    sf_vec_size: int = 16,
+    vector_f32: bool = False,
+    m_aligned: int = 256,
+    discrete_col_sfd: bool = False,
+    act_func: str = "dswiglu",
+    linear_offset: float | None = None,
+    geglu_alpha: float = 1.702,
+    glu_clamp_max: float = 7.0,
+    glu_clamp_min: float = -7.0,
+    situ_beta1: float = 4.0,
+    situ_beta2: float = 25.0,
+    epilogue_op: str | None = None,
+    use_dynamic_sched: bool = False,
+    use_single_group_runtime_offsets: bool = False,
+    current_stream: Any = None,
+    *,
+    geglu_filter: str | None = None,
+    deterministic: bool = False,
+    sm_limit: int = 0,
+) -> TupleDict:
+    """Grouped GEMM + dGLU (dSwiGLU, dGeGLU, dSiTU-GLU backward) in one call, BF16 or block-scaled.
+
+    Args (M rows, K reduction, N compact columns, L experts):
+        a_tensor: (M, K, 1), K contiguous; bfloat16, float8_e4m3fn, float8_e5m2, float4_e2m1fn_x2 or uint8.
+        c_tensor: (M, 2N, 1), alternating 32-column gate and input blocks, gate first.
+        b_tensor: (N, K, L), or b_ptrs (and sfb_ptrs), n, b_dtype, b_major.
+        sfa_tensor, sfb_tensor, padded_offsets, alpha_tensor, norm_const_tensor: as in grouped_gemm_srelu; None for
+            scale factors with BF16. beta_tensor: (L,) float32.
+        prob_tensor: (M, 1, 1) float32. dprob_tensor: (M, 1, 1) float32, zeroed by the caller; accumulated into.
+        generate_dbias: also return the (L, 2N, 1) bfloat16 sum of D over each expert's rows.
+        act_func: "dswiglu", "dgeglu" or "dsituglu", with linear_offset, geglu_alpha, glu_clamp_*, situ_beta*.
+        geglu_filter: None, "mask" or "value"; docs/operators.md says which is a gradient.
+
+    Returns:
+        TupleDict(d_row_tensor, d_col_tensor, dprob_tensor, dbias_tensor, amax_tensor, sfd_row_tensor, sfd_col_tensor).
+
+    Raises:
+        ValueError, NotImplementedError, RuntimeError: as the module says.
+    """
+    if compiling():
+        from ._torch import dglu
+
+        values = dglu(
+            a_tensor, c_tensor, sfa_tensor, padded_offsets, alpha_tensor, beta_tensor, prob_tensor, dprob_tensor, b_tensor,
+            sfb_tensor, generate_dbias, b_ptrs, sfb_ptrs, n, b_dtype, b_major, norm_const_tensor, acc_dtype, d_dtype,
+            cd_major, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd, act_func,
+            linear_offset, geglu_alpha, glu_clamp_max, glu_clamp_min, situ_beta1, situ_beta2, epilogue_op,
+            use_dynamic_sched, use_single_group_runtime_offsets, geglu_filter, deterministic, sm_limit,
+        )  # fmt: skip
+        return TupleDict(zip(DGLU_RESULTS, values, strict=True))
+    operation = "grouped_gemm_dglu_wrapper_sm100"
+    if is_jax(a_tensor):
+        from .jax import eager_arrays
+
+        arrays: Any = eager_arrays(operation, a_tensor, b_tensor)
+    else:
+        arrays = framework_of(a_tensor, operation)
+    options = dglu_options(
+        *common_options(acc_dtype, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd),
+        use_dynamic_sched, *_discrete(b_tensor, b_ptrs, n, b_dtype, b_major), deterministic, sm_limit, "auto",
+        act_func, linear_offset, geglu_alpha, glu_clamp_max, glu_clamp_min, geglu_filter, situ_beta1, situ_beta2,
+        epilogue_op, use_single_group_runtime_offsets,
+    )  # fmt: skip
+    tensors = described(arrays, DGLU_TENSORS, (
+        a_tensor, b_tensor, c_tensor, sfa_tensor, sfb_tensor, padded_offsets, alpha_tensor, beta_tensor,
+        prob_tensor, b_ptrs, sfb_ptrs, norm_const_tensor, dprob_tensor, None, None, None, None, None, None,
+    ))  # fmt: skip
+    stream = arrays.stream(a_tensor, current_stream)
+    with arrays.scope(a_tensor, stream, b_ptrs, sfb_ptrs):
+        d_row, d_col, dbias, amax, sfd_row, sfd_col = _native.call_dglu(
+            tensors, options, _dtype_or(d_dtype, "bfloat16"), cd_major, generate_dbias, arrays.allocator(a_tensor),
+            arrays.describe, stream,
+        )  # fmt: skip
+    return TupleDict(zip(DGLU_RESULTS, (d_row, d_col, dprob_tensor, dbias, amax, sfd_row, sfd_col), strict=True))
+
+
+grouped_gemm_srelu_wrapper = grouped_gemm_srelu_wrapper_sm100
+grouped_gemm_dglu_wrapper = grouped_gemm_dglu_wrapper_sm100
