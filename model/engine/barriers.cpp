@@ -223,6 +223,11 @@ void cluster_arrive(Thread& t) {
   complete_cluster_barrier(*t.machine, cluster);
 }
 
+void require_cluster(Thread& t, Site site) {
+  if (t.machine->options().cluster > 1) return;
+  t.machine->hazard(Hazard::cluster_misuse, site, [&] { return t.label() + ": the launch has no clusters"; });
+}
+
 void cluster_exit(Thread& t) {
   --t.cta->cluster->expected;
   complete_cluster_barrier(*t.machine, *t.cta->cluster);

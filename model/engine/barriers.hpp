@@ -19,6 +19,8 @@ Mbarrier* completion_barrier(Thread& t, Cta& cta, std::uint32_t offset, Site sit
 void complete_bytes(Machine& m, Mbarrier& barrier, int phase, std::int64_t bytes, Site site);
 
 void named_barrier(Thread& t, std::uint32_t id, std::uint32_t threads, bool wait, Site site);
+/// Cluster barriers and remote operations need a launch with clusters of two or more: reported otherwise.
+void require_cluster(Thread& t, Site site);
 void cluster_arrive(Thread& t);
 void cluster_exit(Thread& t);  ///< an ended thread is no longer waited for
 void cluster_wait(Thread& t, Site site);

@@ -62,6 +62,7 @@ const char* name(Hazard hazard) {
                                           "mbarrier misuse",
                                           "named barrier misuse",
                                           "divergent collective",
+                                          "cluster misuse",
                                           "register ledger",
                                           "out of bounds",
                                           "misaligned",

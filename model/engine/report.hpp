@@ -70,6 +70,7 @@ enum class Hazard : std::uint8_t {
   mbarrier_misuse,        ///< uninitialised, over-arrived, not fenced after init, bytes of a later phase
   named_barrier_misuse,   ///< identifier, count, or too many arrivals
   divergent_collective,   ///< the threads of a warp or warpgroup disagree about a collective
+  cluster_misuse,         ///< cluster instructions in a launch without clusters
   register_ledger,        ///< setmaxnreg outside its rules
   out_of_bounds,          ///< shared memory
   misaligned,             ///< address or size

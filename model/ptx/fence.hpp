@@ -26,6 +26,7 @@ inline void named_barrier_arrive(u32 id, u32 threads, Site site = Site::here()) 
 }
 inline void sync_cluster(Site site = Site::here()) {
   if (Entry e = enter(model::Op::cluster_sync, site)) {
+    model::require_cluster(e.t, site);
     model::cluster_arrive(e.t);
     model::cluster_wait(e.t, site);
   }

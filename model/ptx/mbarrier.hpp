@@ -33,16 +33,19 @@ inline u32 map_shared(u32 address, u32 cta) {
 }
 inline void arrive_remote(Barrier barrier, u32 cta, Site site = Site::here()) {
   if (Entry e = enter(model::Op::mbarrier_arrive, site)) {
+    model::require_cluster(e.t, site);
     model::mbarrier_arrive(e.t, map_shared(barrier.address, cta), 0, site);
   }
 }
 inline void arrive_expect_bytes_remote(Barrier barrier, u32 cta, u32 bytes, Site site = Site::here()) {
   if (Entry e = enter(model::Op::mbarrier_expect_tx, site)) {
+    model::require_cluster(e.t, site);
     model::mbarrier_arrive(e.t, map_shared(barrier.address, cta), bytes, site);
   }
 }
 inline void store_remote(Shared<U32x4> to, U32x4 value, Barrier barrier, u32 cta, Site site = Site::here()) {
   if (Entry e = enter(model::Op::store_async, site, 16)) {
+    model::require_cluster(e.t, site);
     model::store_async(e.t, map_shared(to.address, cta), &value, map_shared(barrier.address, cta), site);
   }
 }

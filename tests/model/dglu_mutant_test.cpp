@@ -47,6 +47,8 @@ struct Harmless {
 constexpr Harmless harmless[] = {
     {Op::warp_sync, "tile_scheduler.hpp",
      "keeps the scheduler's lanes together after two of them have sent a record"},
+    {Op::warp_sync, "bf16_dglu.hpp",
+     "brings the warp that initialises the barriers together for an aligned barrier"},
     {Op::setmaxnreg, "bf16_dglu.hpp",
      "raises the register limit: the compiler's business, not the program's"},
 };

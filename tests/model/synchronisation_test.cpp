@@ -259,6 +259,14 @@ TEST(ModelCluster, BarrierOrdersAndDoesNotWaitForExitedThreads) {
   });
 }
 
+TEST(ModelCluster, NeedsALaunchWithClusters) {
+  expect_hazard(Hazard::cluster_misuse, {.threads = 32}, [] { ptx::sync_cluster(); });
+  expect_hazard(Hazard::cluster_misuse, two_warps, [] {
+    prepare(1);
+    if (ptx::thread_index() == 0) ptx::arrive_remote(barrier(0), 0);
+  });
+}
+
 TEST(ModelCluster, AnExitedCtaCannotBeReached) {
   expect_hazard(Hazard::out_of_bounds, pair, [] {
     prepare(1);
