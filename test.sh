@@ -54,7 +54,7 @@ fuzz() {
   done
 }
 
-tidy() { sources | grep -E '^(src|tools|bench)/.*\.cpp$' | xargs -P "$jobs" -n 4 clang-tidy-14 --quiet -p build/release; }
+tidy() { sources | grep -E '^(src|tools|bench)/.*\.cpp$' | xargs -P "$jobs" -n 4 clang-tidy-14 --quiet --extra-arg=-Wno-unknown-warning-option -p build/release; }
 
 python() { [ ! -f python/test.sh ] || bash python/test.sh; }
 
