@@ -183,9 +183,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       in.ConsumeBytes<std::uint8_t>(in.ConsumeIntegralInRange<std::size_t>(0, 64));
   memory.fill(0);
   std::copy(bytes.begin(), bytes.end(), memory.begin());
-  if (in.ConsumeBool())
-    srelu(in);
-  else
-    dglu(in);
+  attempt([&] { in.ConsumeBool() ? srelu(in) : dglu(in); });
   return 0;
 }

@@ -72,7 +72,10 @@ struct Tensor {
 
   bool present() const noexcept { return dtype != DType::none; }
   explicit operator bool() const noexcept { return present(); }
-  /// Product of the extents (1 for rank 0).
+  /// Row-major strides. Throws InvalidArgument when the extents multiply to more than 2^63.
+  static std::array<std::int64_t, max_rank> packed_strides(int rank,
+                                                           const std::array<std::int64_t, max_rank>& shape);
+  /// Product of the extents (1 for rank 0); the largest int64 when it would be more.
   std::int64_t numel() const noexcept;
   /// numel() * size_of(dtype).
   std::size_t bytes() const noexcept;
@@ -92,12 +95,11 @@ Tensor from_dlpack(const DLTensorLike& t) {
   out.dtype = dtype_from_dlpack(static_cast<int>(t.dtype.code), static_cast<int>(t.dtype.bits),
                                 static_cast<int>(t.dtype.lanes));
   out.rank = static_cast<int>(t.ndim);
-  std::int64_t packed = 1;
-  for (int i = out.rank - 1; i >= 0; --i) {
-    out.shape[i] = t.shape[i];
-    out.strides[i] = t.strides ? t.strides[i] : packed;
-    packed *= t.shape[i];
-  }
+  for (int i = 0; i < out.rank; ++i) out.shape[i] = t.shape[i];
+  if (t.strides)
+    for (int i = 0; i < out.rank; ++i) out.strides[i] = t.strides[i];
+  else
+    out.strides = Tensor::packed_strides(out.rank, out.shape);
   out.device = Device{static_cast<DeviceType>(static_cast<int>(t.device.device_type)),
                       static_cast<std::int32_t>(t.device.device_id)};
   return out;

@@ -21,6 +21,14 @@ void check_scale_extents(std::int64_t rows, std::int64_t length, int vec) {
   check_extent("length", length);
   if (vec != 16 && vec != 32)
     throw InvalidArgument("vec is " + std::to_string(vec) + ", expected 16 or 32 values per scale factor");
+  constexpr std::int64_t limit = std::int64_t{1} << 62;
+  std::int64_t atoms = 0, bytes = 0;
+  if (rows > limit || length > limit ||
+      __builtin_mul_overflow(layout::ceil_div(rows, layout::atom_rows), layout::block_atoms(length, vec),
+                             &atoms) ||
+      __builtin_mul_overflow(atoms, layout::atom_bytes, &bytes))
+    throw InvalidArgument("scale factors of " + std::to_string(rows) + " x " + std::to_string(length) +
+                          " values: expected at most 2^63 bytes");
 }
 
 /// Calls visit(index in the linear scales, offset in the swizzled scales) for every scale that is not padding.

@@ -2,6 +2,7 @@
 #include "gemmule/tensor.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace gemmule {
 namespace {
@@ -92,16 +93,26 @@ Tensor::Tensor(void* data_, DType dtype_, std::initializer_list<std::int64_t> sh
     std::copy(strides_.begin(), strides_.end(), strides.begin());
     return;
   }
+  strides = packed_strides(rank, shape);
+}
+
+std::array<std::int64_t, Tensor::max_rank> Tensor::packed_strides(
+    int rank, const std::array<std::int64_t, max_rank>& shape) {
+  std::array<std::int64_t, max_rank> strides{};
   std::int64_t stride = 1;
   for (int i = rank - 1; i >= 0; --i) {
     strides[i] = stride;
-    stride *= shape[i];
+    if (__builtin_mul_overflow(stride, shape[i], &stride))
+      throw InvalidArgument("Tensor: extent " + std::to_string(shape[i]) +
+                            ", more than 2^63 elements in all");
   }
+  return strides;
 }
 
 std::int64_t Tensor::numel() const noexcept {
   std::int64_t count = 1;
-  for (int i = 0; i < rank; ++i) count *= shape[i];
+  for (int i = 0; i < rank; ++i)
+    if (__builtin_mul_overflow(count, shape[i], &count)) return std::numeric_limits<std::int64_t>::max();
   return count;
 }
 

@@ -79,6 +79,11 @@ TEST(Tensor, RejectsImpossibleShapes) {
         Tensor(nullptr, DType::uint8, {4, -4});
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("-4")));
+  EXPECT_THAT(
+      [] {
+        Tensor(nullptr, DType::uint8, {1LL << 40, 1LL << 40});
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("2^63")));
 }
 
 /// DLPack's DLTensor, member for member.
