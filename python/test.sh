@@ -21,6 +21,6 @@ command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 CMAKE_BUILD_PARALLEL_LEVEL=${GEMMULE_BUILD_JOBS:-2} $python -m pip install --quiet --disable-pip-version-check \
   --no-build-isolation --no-deps --force-reinstall --config-settings=cmake.define.GEMMULE_WERROR=ON .
 
-$python -m ruff check python examples
+$python -m ruff check python examples bench/host_overhead.py
 $python -m mypy
 $python -m pytest -q python/tests
