@@ -123,8 +123,8 @@ GEMMULE_DEVICE void schedule_tiles(const TileGrid& grid, const TileRing& ring) {
       tile = {begin + position.row * unit, column, expert, left < tile_n ? left : tile_n};
     }
     ptx::wait(ring.empty + at.index, at.parity ^ 1);
-    ptx::
-        sync_warp();  // a lane that still waits could miss this phase: sending lets the barrier go on to the next
+    // A lane that still waits could miss this phase: sending lets the barrier go on to the next.
+    ptx::sync_warp();
     if (lane < cluster) {
       const u32 row = tile.row == end_of_tiles ? end_of_tiles : tile.row + lane * 128;
       send_tile<cluster>(ring, at.index, {row, tile.column, tile.expert, tile.columns}, lane);
