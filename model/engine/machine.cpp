@@ -202,10 +202,10 @@ Warp* Machine::pick() {
 
 void Machine::run_warp(Warp& warp) {
   const int first = random_.below(32);
-  std::uint32_t todo = std::rotr(warp.runnable, first);
-  while (todo != 0) {
-    const int lane = (std::countr_zero(todo) + first) & 31;
-    todo &= todo - 1;
+  std::uint32_t remaining = std::rotr(warp.runnable, first);
+  while (remaining != 0) {
+    const int lane = (std::countr_zero(remaining) + first) & 31;
+    remaining &= remaining - 1;
     if ((warp.runnable >> lane & 1u) == 0) continue;
     Thread& t = *warp.lanes[static_cast<std::size_t>(lane)];
     current_thread = &t;
