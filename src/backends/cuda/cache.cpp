@@ -79,7 +79,7 @@ std::string write_file(const fs::path& path, const std::string& content) {
     const ssize_t n = ::write(file.get(), content.data() + done, content.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      const std::string error = failure("cannot write", path);
+      std::string error = failure("cannot write", path);
       ::unlink(path.c_str());
       return error;
     }
@@ -189,7 +189,7 @@ std::string write_atomically(const fs::path& target, const std::string& content)
                              "." + std::to_string(serial.fetch_add(1));
   if (std::string reason = write_file(temporary, content); !reason.empty()) return reason;
   if (::rename(temporary.c_str(), target.c_str()) == 0) return {};
-  const std::string reason = failure("cannot rename to", target);
+  std::string reason = failure("cannot rename to", target);
   ::unlink(temporary.c_str());
   return reason;
 }

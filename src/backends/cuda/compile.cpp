@@ -32,6 +32,7 @@ class Program {
 
   NvrtcResult compile(const std::vector<std::string>& options) {
     std::vector<const char*> pointers;
+    pointers.reserve(options.size());
     for (const std::string& option : options) pointers.push_back(option.c_str());
     return n_.nvrtcCompileProgram(program_, static_cast<int>(pointers.size()), pointers.data());
   }

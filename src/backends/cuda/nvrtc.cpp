@@ -127,7 +127,7 @@ std::string search_nvrtc(Nvrtc& n) {
       if (const std::string file = place + "/" + name; ::access(file.c_str(), R_OK) == 0 && load(file, n))
         return {};
   }
-  for (const std::string& place : places) looked += ", " + place;
+  for (const std::string& place : places) looked.append(", ").append(place);
   return "no CUDA compiler: libnvrtc.so.13 and libnvrtc.so.12 were looked for on the loader's path" + looked +
          "; set GEMMULE_NVRTC to the file, or install the Python package nvidia-cuda-nvrtc";
 }
