@@ -69,7 +69,8 @@ std::vector<PlannedCase> plan(const BenchArguments& given) {
         if (op == "dglu" && shape.n % 32)
           throw InvalidArgument("--n " + std::to_string(shape.n) + ": dglu needs a multiple of 32");
         bench::Case run;
-        run.label = op + " " + format + " " + shape.name;
+        run.label = op;
+        run.label.append(" ").append(format).append(" ").append(shape.name);
         run.problem = bench::make_problem(op == "srelu" ? Op::srelu : Op::dglu, format, shape.experts,
                                           shape.n, shape.k);
         run.rows.assign(static_cast<std::size_t>(shape.experts), shape.rows_per_expert);
