@@ -50,6 +50,7 @@ fuzz() {
     [ -x "$target" ] || continue
     local name; name=$(basename "$target"); mkdir -p "build/fuzz/$name-found"
     "$target" -max_total_time="${GEMMULE_FUZZ_SECONDS:-20}" -rss_limit_mb=2048 -timeout=10 -verbosity=0 -print_final_stats=1 \
+      -artifact_prefix=build/fuzz/ \
       "build/fuzz/$name-found" "fuzz/corpus/${name#fuzz_}" 2>&1 | tail -n 8
   done
 }

@@ -137,8 +137,9 @@ void print_table(const BenchReport& report, const Terminal& terminal) {
 int bench_command(const BenchArguments& given, const Terminal& terminal) {
   if (given.backend == "cuda") throw RuntimeFailure("bench --backend cuda: not available in this build");
   const std::vector<PlannedCase> cases = plan(given);
-  for (const std::string& path : {given.json, given.csv, given.html})
-    if (!path.empty()) io::check_writable(path);
+  if (!given.json.empty()) io::check_writable(given.json, {given.csv, given.html});
+  if (!given.csv.empty()) io::check_writable(given.csv, {given.html});
+  if (!given.html.empty()) io::check_writable(given.html);
   if (given.threads) set_num_threads(given.threads);
 
   BenchReport report;

@@ -18,7 +18,7 @@ struct PrepareArguments {
 int prepare(const PrepareArguments& given, const Terminal& terminal) {
   const OptionTexts chosen = parse_option_texts(given.options);
   const Capture capture(given.capture);
-  io::check_writable(given.output);
+  io::check_writable(given.output, {given.capture});
   ProblemSpec spec;
   spec.op = capture.op();
   spec.format = given.format;

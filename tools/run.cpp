@@ -20,7 +20,7 @@ int run_command(const RunArguments& given, const Terminal& terminal) {
   io::LoadedProblem problem = io::load_problem(io::SafetensorsReader(given.problem));
   given.backend.apply(problem);
   const Runner runner = given.backend.runner(io::check_problem(problem));
-  io::check_writable(given.output);
+  io::check_writable(given.output, {given.problem});
   const auto start = std::chrono::steady_clock::now();
   const io::TensorMap result = io::run_problem(problem, runner.cuda_device);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

@@ -198,7 +198,8 @@ int verify_command(const VerifyArguments& given, const Terminal& terminal) {
   const Problem checked = io::check_problem(problem);
   const Runner runner = given.result.empty() ? given.backend.runner(checked) : Runner{{}, "result file"};
   const bool to_stdout = given.json == "-";
-  if (!given.json.empty() && !to_stdout) io::check_writable(given.json);
+  if (!given.json.empty() && !to_stdout)
+    io::check_writable(given.json, {given.problem, given.result, given.expected});
   const Outcome outcome = check(problem, given, runner);
 
   const std::string json = given.json.empty() ? "" : to_json(problem, given, runner, outcome).dump(2) + "\n";

@@ -91,7 +91,12 @@ void write_file(const std::string& path, std::string_view contents) {
   file.commit();
 }
 
-void check_writable(const std::string& path) {
+void check_writable(const std::string& path, const std::vector<std::string>& others) {
+  for (const std::string& other : others) {
+    std::error_code missing;
+    if (!other.empty() && (resolve(path) == resolve(other) || fs::equivalent(path, other, missing)))
+      cannot_write(path, "it is " + quote(other) + ", which this command also names");
+  }
   const std::string directory = directory_of(resolve(path));
   if (::access(directory.c_str(), W_OK | X_OK) != 0) cannot_write(path, std::strerror(errno));
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gemmule::io {
 
@@ -28,7 +29,8 @@ class AtomicFile {
 
 void write_file(const std::string& path, std::string_view contents);
 
-/// Throws InvalidArgument if AtomicFile(path) could not work, without creating anything: called before long work.
-void check_writable(const std::string& path);
+/// Throws InvalidArgument if AtomicFile(path) could not work, or if `path` is one of `others` (what the command reads or
+/// writes besides; empty names are skipped), without creating anything: called before long work.
+void check_writable(const std::string& path, const std::vector<std::string>& others = {});
 
 }  // namespace gemmule::io

@@ -306,6 +306,17 @@ TEST(Pipeline, FailedRunsLeaveTheOldResult) {
   EXPECT_EQ(files_in(dir.path()), std::vector<std::string>{"r"});
 }
 
+TEST(Pipeline, OutputsReplaceNoInput) {
+  TemporaryDirectory dir;
+  succeed(make("srelu", "mxfp8", dir / "p"));
+  const std::string before = io::slurp(dir / "p");
+  std::filesystem::create_symlink(dir / "p", dir / "link");
+  EXPECT_EQ(gemmule({"run", dir / "p", "-o", dir / "p"}).code, bad_input);
+  EXPECT_EQ(gemmule({"run", dir / "p", "-o", dir / "link"}).code, bad_input);
+  EXPECT_THAT(gemmule({"verify", dir / "p", "--json", dir / "p"}).err, HasSubstr("also names"));
+  EXPECT_EQ(io::slurp(dir / "p"), before);
+}
+
 TEST(Pipeline, JsonAndBrief) {
   TemporaryDirectory dir;
   succeed(make("srelu", "mxfp8", dir / "p", {"d_dtype=float8_e4m3fn"}));
