@@ -3,21 +3,9 @@
 
 #include "numerics/activation.hpp"
 #include "ptx/tensor_map.hpp"
+#include "sm90/format.hpp"
 
 namespace gemmule::kernels {
-
-using numerics::i32;
-using numerics::i64;
-using numerics::u16;
-using numerics::u32;
-using numerics::u64;
-using numerics::u8;
-
-enum class Format : u8 { bf16, fp16, f32 };
-
-GEMMULE_HD constexpr u32 bytes_of(Format format) {
-  return format == Format::f32 ? 4 : 2;
-}
 
 enum class Activation : u8 { dswiglu, dgeglu };
 
