@@ -27,13 +27,15 @@ GEMMULE_HD constexpr u32 raw_row_bytes(Format ab) {
   return tile_k * bits_of(ab) / 8;
 }
 
-/// Columns of one box of C or D, at most 128 bytes: 32 columns of the product make a chunk. The box's bytes are also the
-/// span of its swizzle (16: none).
-GEMMULE_HD constexpr u32 box_columns(Format format, bool dglu) {
-  return dglu && format != Format::f32 ? 64 : 32;
+/// C and D are staged in boxes of 128 rows by 32 columns (dGLU: the gate's box, then the input's), rows of 16 to 128
+/// bytes. Not swizzled, except f32 (128-byte swizzle).
+inline constexpr u32 box_columns = 32;
+
+GEMMULE_HD constexpr u32 box_row_bytes(Format format) {
+  return box_columns * bits_of(format) / 8;
 }
-GEMMULE_HD constexpr u32 box_bytes(Format format, bool dglu) {
-  return box_columns(format, dglu) * bits_of(format) / 8;
+GEMMULE_HD constexpr u32 box_bytes(Format format) {
+  return box_rows * box_row_bytes(format);
 }
 
 }  // namespace scaled
@@ -88,7 +90,7 @@ struct ScaledParams {
   ptx::TensorMap a;  ///< bytes of [M][K], box 128 x raw_row_bytes
   ptx::TensorMap
       b;  ///< bytes of [L][N][K], box as A's; n-major: [L][K][N], box 64 k x 128 n, 128-byte swizzle
-  ptx::TensorMap c;                        ///< [M][W], box 128 x box_bytes, bytes for 8- and 4-bit formats
+  ptx::TensorMap c;                        ///< [M][W], box 128 x 32 values, bytes for 8- and 4-bit formats
   ptx::TensorMap d;                        ///< likewise
   ptx::TensorMap d_col;                    ///< likewise
   const ptx::TensorMap* b_maps = nullptr;  ///< discrete: [L], each like b with L = 1
