@@ -1,10 +1,8 @@
 // Host part of kernels/sm90/bf16_dglu.hpp: which problems it takes, how it is specialized and launched.
-#include <algorithm>
-#include <cstdio>
 #include <string>
 
 #include "backends/cuda/kernel.hpp"
-#include "gemmule/error.hpp"
+#include "backends/cuda/sm90_host.hpp"
 #include "sm90/bf16_dglu_layout.hpp"
 #include "sm90/bf16_dglu_params.hpp"
 
@@ -16,9 +14,9 @@ using kernels::DgluOptions;
 using kernels::DgluParams;
 using kernels::DgluPrepareParams;
 using kernels::Format;
-
-static_assert(sizeof(ptx::TensorMap) == sizeof(EncodedTensorMap) &&
-              alignof(ptx::TensorMap) == alignof(EncodedTensorMap));
+using sm90::encoded;
+using sm90::format_of;
+using sm90::literal;
 
 constexpr std::uint32_t tile_rows = 128;
 constexpr std::uint32_t tile_k = 64;
@@ -27,10 +25,6 @@ constexpr std::uint32_t tile_k = 64;
 struct TileConfig {
   std::uint32_t tile_n, stages, cluster;
 };
-
-Format format_of(DType type) {
-  return type == DType::bfloat16 ? Format::bf16 : type == DType::float16 ? Format::fp16 : Format::f32;
-}
 
 DgluOptions options_of(const Problem& p) {
   DgluOptions o;
@@ -64,10 +58,6 @@ bool needs_finish(const Problem& p) {
   return p.has_dbias || (p.has_dprob && p.deterministic);
 }
 
-bool runs_on(Arch arch) {
-  return arch == Arch::sm_90a;
-}
-
 std::string refuse(const Problem& p) {
   const auto is_output = [](DType type) {
     return type == DType::bfloat16 || type == DType::float16 || type == DType::float32;
@@ -88,31 +78,20 @@ std::string refuse(const Problem& p) {
   return {};
 }
 
-std::string exact(float value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%af", static_cast<double>(value));
-  return text;
-}
-
-std::string literal(Format format) {
-  static constexpr const char* names[] = {"Format::bf16", "Format::fp16", "Format::f32"};
-  return names[static_cast<int>(format)];
-}
-
 std::string literal(const DgluOptions& o) {
-  const auto flag = [](bool value) { return value ? "true" : "false"; };
   std::string geglu = "{}";
   std::string activation = "Activation::dswiglu";
   if (o.activation == kernels::Activation::dgeglu) {
     activation = "Activation::dgeglu";
-    geglu = "{" + exact(o.geglu.linear_offset) + ", " + exact(o.geglu.alpha) + ", " +
-            exact(o.geglu.clamp_max) + ", " + exact(o.geglu.clamp_min) + ", " + flag(o.geglu.value_filter) +
-            "}";
+    geglu = "{" + literal(o.geglu.linear_offset) + ", " + literal(o.geglu.alpha) + ", " +
+            literal(o.geglu.clamp_max) + ", " + literal(o.geglu.clamp_min) + ", " +
+            literal(o.geglu.value_filter) + "}";
   }
   return "{.c = " + literal(o.c) + ", .d = " + literal(o.d) + ", .activation = " + activation +
-         ", .geglu = " + geglu + ", .discrete = " + flag(o.discrete) + ", .b_n_major = " + flag(o.b_n_major) +
-         ", .has_dprob = " + flag(o.has_dprob) + ", .has_dbias = " + flag(o.has_dbias) +
-         ", .deterministic = " + flag(o.deterministic) + ", .dynamic = " + flag(o.dynamic) + "}";
+         ", .geglu = " + geglu + ", .discrete = " + literal(o.discrete) +
+         ", .b_n_major = " + literal(o.b_n_major) + ", .has_dprob = " + literal(o.has_dprob) +
+         ", .has_dbias = " + literal(o.has_dbias) + ", .deterministic = " + literal(o.deterministic) +
+         ", .dynamic = " + literal(o.dynamic) + "}";
 }
 
 Specialization specialize(const Problem& p, Arch) {
@@ -136,18 +115,8 @@ Specialization specialize(const Problem& p, Arch) {
       "}\n";
   s.entries.push_back(
       {"sm90_bf16_dglu", 384, kernels::dglu_layout(options, tile.tile_n, tile.stages).bytes, tile.cluster});
-  if (needs_prepare(p)) {
-    s.source +=
-        "extern \"C\" __global__ void __launch_bounds__(128, 1)\n"
-        "dglu_prepare_maps(const __grid_constant__ DgluPrepareParams params) { dglu_prepare(params); }\n";
-    s.entries.push_back({"dglu_prepare_maps", 128, 0, 1});
-  }
-  if (needs_finish(p)) {
-    s.source +=
-        "extern \"C\" __global__ void __launch_bounds__(finish_threads, 1)\n"
-        "dglu_finish_sums(const __grid_constant__ DgluFinishParams params) { dglu_finish(params); }\n";
-    s.entries.push_back({"dglu_finish_sums", kernels::finish_threads, 0, 1});
-  }
+  if (needs_prepare(p)) sm90::add_prepare(s);
+  if (needs_finish(p)) sm90::add_finish(s);
   return s;
 }
 
@@ -163,15 +132,12 @@ std::int64_t column_tiles(const Problem& p) {
 
 Scratch scratch(const Problem& p, std::int64_t m) {
   Scratch s;
-  const auto place = [&](bool needed, std::int64_t bytes) {
-    const std::size_t at = s.bytes;
-    if (needed) s.bytes += static_cast<std::size_t>((bytes + 255) / 256 * 256);
-    return at;
-  };
-  s.maps = place(p.discrete, std::int64_t{sizeof(ptx::TensorMap)} * p.experts);
-  s.next_tile = place(p.use_dynamic_sched, 4);
-  s.dprob_tiles = place(p.has_dprob && p.deterministic, column_tiles(p) * m * 4);
-  s.column_sums = place(p.has_dbias, (m + tile_rows - 1) / tile_rows * p.width() * 4);
+  sm90::ScratchLayout at;
+  s.maps = at.place(p.discrete, std::int64_t{sizeof(ptx::TensorMap)} * p.experts);
+  s.next_tile = at.place(p.use_dynamic_sched, 4);
+  s.dprob_tiles = at.place(p.has_dprob && p.deterministic, column_tiles(p) * m * 4);
+  s.column_sums = at.place(p.has_dbias, (m + tile_rows - 1) / tile_rows * p.width() * 4);
+  s.bytes = at.bytes;
   return s;
 }
 
@@ -179,62 +145,18 @@ std::size_t workspace_size(const Problem& p, const DeviceLimits&, std::int64_t m
   return scratch(p, m).bytes;
 }
 
-ptx::TensorMap encoded(const TensorMap& map) {
-  return __builtin_bit_cast(ptx::TensorMap, encode(map));
-}
-
-/// A matrix whose rows are `columns` elements, boxes of 128 rows x 128 bytes.
-ptx::TensorMap row_map(const void* base, Element element, std::int64_t rows, std::int64_t columns) {
-  const std::uint32_t bytes = static_cast<std::uint32_t>(element_bits(element) / 8);
-  TensorMap map;
-  map.base = reinterpret_cast<std::uint64_t>(base);
-  map.element = element;
-  map.rank = 2;
-  map.extent[0] = static_cast<std::uint64_t>(columns);
-  map.extent[1] = static_cast<std::uint64_t>(rows);
-  map.stride[0] = static_cast<std::uint64_t>(columns) * bytes;
-  map.box[0] = 128 / bytes;
-  map.box[1] = tile_rows;
-  map.swizzle = Swizzle::b128;
-  map.promotion = L2Promotion::b256;
-  return encoded(map);
+/// C or D: boxes of 128 bytes.
+ptx::TensorMap row_map(const void* base, Format format, std::int64_t rows, std::int64_t columns) {
+  return encoded(
+      sm90::matrix_map(base, format, rows, columns, tile_rows, 128 / bytes_of(format), Swizzle::b128));
 }
 
 ptx::TensorMap weight_map(const void* base, const Problem& p, std::int64_t experts) {
   const TileConfig tile = tile_config(p);
-  TensorMap map;
-  map.base = reinterpret_cast<std::uint64_t>(base);
-  map.element = Element::bf16;
-  map.rank = 3;
-  const std::int64_t inner = p.b_n_major ? p.n : p.k, outer = p.b_n_major ? p.k : p.n;
-  map.extent[0] = static_cast<std::uint64_t>(inner);
-  map.extent[1] = static_cast<std::uint64_t>(outer);
-  map.extent[2] = static_cast<std::uint64_t>(experts);
-  map.stride[0] = static_cast<std::uint64_t>(inner) * 2;
-  map.stride[1] = static_cast<std::uint64_t>(inner) * 2 * static_cast<std::uint64_t>(outer);
-  map.box[0] = 64;
-  map.box[1] = (p.b_n_major ? tile_k : tile.tile_n) / tile.cluster;
-  map.box[2] = 1;
-  map.swizzle = Swizzle::b128;
-  map.promotion = L2Promotion::b256;
-  return encoded(map);
-}
-
-Element element_of(DType type) {
-  return type == DType::bfloat16 ? Element::bf16 : type == DType::float16 ? Element::f16 : Element::f32;
-}
-
-/// Clusters left to other work by cluster_overlap_margin, on top of sm_limit.
-unsigned grid_ctas(const Launch& launch, std::int64_t work_ctas) {
-  const std::int64_t cluster = launch.functions[0].entry.cluster;
-  const std::int64_t margin = launch.problem.cluster_overlap_margin * cluster;
-  const std::int64_t left = launch.functions[0].resident_ctas - margin;
-  if (left <= 0)
-    throw InvalidArgument("CUDNNFE_CLUSTER_OVERLAP_MARGIN " +
-                          std::to_string(launch.problem.cluster_overlap_margin) +
-                          " leaves no cluster, the device holds " +
-                          std::to_string(launch.functions[0].resident_ctas / cluster));
-  return static_cast<unsigned>(std::min<std::int64_t>(launch.persistent_ctas(0, work_ctas), left));
+  const std::int64_t rows = p.b_n_major ? p.k : p.n, columns = p.b_n_major ? p.n : p.k;
+  const std::uint32_t box_rows = (p.b_n_major ? tile_k : tile.tile_n) / tile.cluster;
+  return encoded(
+      sm90::matrix_map(base, Format::bf16, rows, columns, box_rows, tile_k, Swizzle::b128, experts));
 }
 
 void run(const Launch& launch) {
@@ -250,11 +172,11 @@ void run(const Launch& launch) {
   auto* column_sums = p.has_dbias ? reinterpret_cast<float*>(at(s.column_sums)) : nullptr;
 
   DgluParams params;
-  params.a = row_map(o.a, Element::bf16, o.m, p.k);
+  params.a = row_map(o.a, Format::bf16, o.m, p.k);
   // Discrete: a pattern whose address the prepare kernel replaces; any valid one will do.
   params.b = weight_map(p.discrete ? o.a : o.b, p, p.discrete ? 1 : p.experts);
-  params.c = row_map(o.c_in, element_of(p.c), o.m, p.width());
-  params.d = row_map(o.d, element_of(p.d), o.m, p.width());
+  params.c = row_map(o.c_in, format_of(p.c), o.m, p.width());
+  params.d = row_map(o.d, format_of(p.d), o.m, p.width());
   params.b_maps = maps;
   params.offsets = o.padded_offsets;
   params.alpha = o.alpha;
@@ -272,11 +194,11 @@ void run(const Launch& launch) {
   std::size_t entry = 1;
   const bool prepare = needs_prepare(p);
   if (prepare) {
-    const DgluPrepareParams before{params.b, maps, o.b_ptrs, next_tile, experts};
-    launch.run(entry++, (experts + 127) / 128, &before, p.programmatic_launch);
+    const DgluPrepareParams before{params.b, maps, o.b_ptrs, next_tile, experts, nullptr, 0};
+    launch.run(entry++, sm90::prepare_ctas(experts), &before, p.programmatic_launch);
   }
   const std::int64_t unit = std::int64_t{tile_rows} * tile.cluster;
-  launch.run(0, grid_ctas(launch, (o.m + unit - 1) / unit * column_tiles(p) * tile.cluster), &params,
+  launch.run(0, sm90::grid_ctas(launch, (o.m + unit - 1) / unit * column_tiles(p) * tile.cluster), &params,
              prepare || p.programmatic_launch);
   if (needs_finish(p)) {
     DgluFinishParams after;
@@ -337,7 +259,7 @@ extern const Kernel sm90_bf16_dglu;
 const Kernel sm90_bf16_dglu = {
     "sm90_bf16_dglu",
     "grouped_gemm_dglu with BF16 operands (dswiglu, dgeglu), compute capability 9.0",
-    runs_on,
+    sm90::runs_on,
     refuse,
     specialize,
     workspace_size,

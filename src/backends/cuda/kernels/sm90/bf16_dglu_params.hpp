@@ -46,13 +46,16 @@ struct DgluParams {
   u32 experts = 0;
 };
 
-/// Before the main kernel: tensor maps of discrete weights and the tile counter.
+/// Before the main kernel: tensor maps of discrete weights, the tile counter, and the end of a single expert whose offset
+/// in memory is not to be looked at.
 struct DgluPrepareParams {
   ptx::TensorMap pattern;  ///< a map like DgluParams::b with L = 1, whose address is replaced
   ptx::TensorMap* b_maps = nullptr;
   const i64* b_ptrs = nullptr;
   u32* next_tile = nullptr;
   u32 experts = 0;
+  u32* offset = nullptr;  ///< null: none
+  u32 end = 0;            ///< goes to *offset
 };
 
 /// After it: sums of the per-tile results, in a fixed order.

@@ -16,6 +16,7 @@ GEMMULE_DEVICE void dglu_prepare(const DgluPrepareParams& params) {
   ptx::wait_for_previous_grid();
   const u32 index = ptx::cta_index() * ptx::thread_count() + ptx::thread_index();
   if (index == 0 && params.next_tile != nullptr) ptx::store(params.next_tile, 0u);
+  if (index == 0 && params.offset != nullptr) ptx::store(params.offset, params.end);
   if (params.b_maps == nullptr || index >= params.experts) return;
   ptx::TensorMap* map = params.b_maps + index;
 #pragma unroll

@@ -1,0 +1,55 @@
+// What the host files of the sm_90a kernels have in common: tensor maps of matrices, literals of their source text,
+// scratch memory, the size of the grid, and the small kernels around the main one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "backends/cuda/kernel.hpp"
+#include "sm90/bf16_dglu_params.hpp"
+
+namespace gemmule::cuda::sm90 {
+
+bool runs_on(Arch arch);
+
+/// Of a type that C, D, A or B may have.
+kernels::Format format_of(DType type);
+
+/// What a tensor map of this format counts: 8-bit formats, and packed 4-bit ones, are bytes.
+Element element_of(kernels::Format format);
+
+/// The map of `slabs` matrices of rows x columns values, one after the other (0: one matrix, rank 2), with boxes of
+/// box_rows x box_columns values.
+TensorMap matrix_map(const void* base, kernels::Format format, std::int64_t rows, std::int64_t columns,
+                     std::uint32_t box_rows, std::uint32_t box_columns, Swizzle swizzle,
+                     std::int64_t slabs = 0);
+
+/// The swizzle that permutes within spans of 32, 64 or 128 bytes.
+Swizzle swizzle_of(std::uint32_t span);
+
+ptx::TensorMap encoded(const TensorMap& map);
+
+// Constants in source text, spelled exactly.
+std::string literal(float value);
+std::string literal(bool value);
+std::string literal(kernels::Format format);
+
+/// Places blocks of scratch memory one after the other, each at a multiple of 256 bytes.
+struct ScratchLayout {
+  std::size_t bytes = 0;
+
+  /// The block's offset. It takes no space unless needed.
+  std::size_t place(bool needed, std::int64_t block_bytes);
+};
+
+/// CTAs of the main kernel, entry 0: persistent_ctas() less the clusters that cluster_overlap_margin leaves to others.
+unsigned grid_ctas(const Launch& launch, std::int64_t work_ctas);
+
+/// Appends the kernel that writes tensor maps of discrete weights, the tile counter and run-time offsets.
+void add_prepare(Specialization& specialization);
+unsigned prepare_ctas(std::uint32_t experts);
+
+/// Appends the kernel that adds up the per-tile sums of dGLU.
+void add_finish(Specialization& specialization);
+
+}  // namespace gemmule::cuda::sm90

@@ -1,0 +1,258 @@
+#include "backends/cuda/sm90_scaled.hpp"
+
+#include "layout/offsets.hpp"
+
+namespace gemmule::cuda::sm90 {
+namespace {
+
+using kernels::Format;
+namespace geometry = kernels::scaled;
+
+bool is_fp8(DType type) {
+  return type == DType::float8_e4m3fn || type == DType::float8_e5m2;
+}
+bool is_wide(DType type) {
+  return type == DType::bfloat16 || type == DType::float16 || type == DType::float32;
+}
+
+TensorMap row_map(const void* base, DType type, const Problem& p, std::int64_t m) {
+  const Format format = format_of(type);
+  return matrix_map(base, format, m, p.width(), geometry::box_rows, geometry::box_columns,
+                    format == Format::f32 ? Swizzle::b128 : Swizzle::none);
+}
+
+TensorMap weight_map(const void* base, const Problem& p, std::int64_t experts) {
+  const Format format = format_of(p.ab);
+  if (p.b_n_major)
+    return matrix_map(base, format, p.k, p.n, geometry::tile_k, geometry::tile_n, Swizzle::b128, experts);
+  return matrix_map(base, format, p.n, p.k, geometry::tile_n, geometry::tile_k,
+                    swizzle_of(geometry::raw_row_bytes(format)), experts);
+}
+
+}  // namespace
+
+std::string refuse_scaled(const Problem& p) {
+  const bool fp4 = p.ab == DType::float4_e2m1fn_x2;
+  if (!fp4 && !is_fp8(p.ab))
+    return std::string("A and B of ") + name(p.ab) +
+           ": float8_e4m3fn, float8_e5m2 and float4_e2m1fn_x2 are supported";
+  const bool e8m0 = p.scale == DType::float8_e8m0fnu;
+  if (fp4 ? !(e8m0 && (p.vec == 16 || p.vec == 32)) && !(p.scale == DType::float8_e4m3fn && p.vec == 16)
+          : !e8m0 || p.vec != 32)
+    return std::string("scales of ") + name(p.scale) + " per " + std::to_string(p.vec) + " values of " +
+           name(p.ab) +
+           ": e8m0 per 32 values of FP8, e8m0 per 16 or 32 and e4m3 per 16 values of FP4 are supported";
+  if (p.b_n_major && fp4) return "b_major n of FP4: only 8-bit B may be n-major";
+  if (p.m_aligned % 128 != 0) return "m_aligned " + std::to_string(p.m_aligned) + ": must be 128 or 256";
+  if (p.quantize != (!fp4 && !is_wide(p.d)))
+    return std::string("D of ") + name(p.d) + (p.quantize ? " with" : " without") +
+           " output scales: they exist exactly for FP8 operands and an 8- or 4-bit D";
+  if (p.quantize && !p.has_d_col) return "no D_col: quantized outputs come in both directions";
+  return {};
+}
+
+kernels::ScaledOptions scaled_options(const Problem& p) {
+  kernels::ScaledOptions o;
+  o.ab = format_of(p.ab);
+  o.scale = p.scale == DType::float8_e4m3fn ? kernels::ScaleFormat::e4m3 : kernels::ScaleFormat::e8m0;
+  o.vec = static_cast<std::uint32_t>(p.vec);
+  o.discrete = p.discrete;
+  o.b_n_major = p.b_n_major;
+  o.dynamic = p.use_dynamic_sched;
+  o.half_tiles = p.m_aligned % geometry::tile_rows != 0;
+  o.c = format_of(p.c);
+  o.d = format_of(p.d);
+  o.quantize = p.quantize;
+  o.discrete_col_sfd = p.discrete_col_sfd;
+  o.has_d_col = p.has_d_col;
+  o.has_amax = p.has_amax;
+  return o;
+}
+
+kernels::ScaledSreluOptions scaled_srelu_options(const Problem& p) {
+  kernels::ScaledSreluOptions o;
+  o.common = scaled_options(p);
+  o.has_bias = p.bias != DType::none;
+  if (o.has_bias) o.bias = format_of(p.bias);
+  o.clamp = p.tanh_clamp_scale != 0;
+  o.clamp_scale = p.tanh_clamp_scale;
+  if (o.clamp) o.clamp_scale_rcp = numerics::finite_reciprocal(p.tanh_clamp_scale);
+  return o;
+}
+
+kernels::ScaledDgluOptions scaled_dglu_options(const Problem& p) {
+  kernels::ScaledDgluOptions o;
+  o.common = scaled_options(p);
+  if (p.act == ActFunc::dgeglu) {
+    o.activation = kernels::ScaledActivation::dgeglu;
+    o.geglu = {p.linear_offset, p.geglu_alpha, p.glu_clamp_max, p.glu_clamp_min, p.geglu_value_filter};
+  } else if (p.act == ActFunc::dsituglu) {
+    o.activation = kernels::ScaledActivation::dsituglu;
+    o.situ = {p.situ_beta1, p.situ_beta2, numerics::finite_reciprocal(p.situ_beta1),
+              numerics::finite_reciprocal(p.situ_beta2)};
+  }
+  o.post = p.epilogue_op == EpilogueOp::relu    ? kernels::PostOperation::relu
+           : p.epilogue_op == EpilogueOp::srelu ? kernels::PostOperation::srelu
+                                                : kernels::PostOperation::none;
+  o.has_dprob = p.has_dprob;
+  o.has_dbias = p.has_dbias;
+  o.deterministic = p.has_dprob && p.deterministic;
+  return o;
+}
+
+std::string literal(const kernels::ScaledOptions& o) {
+  return "{.ab = " + literal(o.ab) +
+         ", .scale = ScaleFormat::" + (o.scale == kernels::ScaleFormat::e4m3 ? "e4m3" : "e8m0") +
+         ", .vec = " + std::to_string(o.vec) + ", .discrete = " + literal(o.discrete) +
+         ", .b_n_major = " + literal(o.b_n_major) + ", .dynamic = " + literal(o.dynamic) +
+         ", .half_tiles = " + literal(o.half_tiles) + ", .c = " + literal(o.c) + ", .d = " + literal(o.d) +
+         ", .quantize = " + literal(o.quantize) + ", .discrete_col_sfd = " + literal(o.discrete_col_sfd) +
+         ", .has_d_col = " + literal(o.has_d_col) + ", .has_amax = " + literal(o.has_amax) + "}";
+}
+
+std::int64_t scaled_column_tiles(const Problem& p) {
+  return layout::ceil_div(p.n, geometry::tile_n);
+}
+
+std::int64_t scaled_tiles(const Problem& p, std::int64_t m) {
+  // Every expert may end with half a tile.
+  const std::int64_t rows = p.m_aligned % geometry::tile_rows == 0 ? geometry::tile_rows : geometry::box_rows;
+  return layout::ceil_div(m, rows) * scaled_column_tiles(p);
+}
+
+ScaledScratch scaled_scratch(const Problem& p, std::int64_t m) {
+  ScaledScratch s;
+  ScratchLayout at;
+  s.maps = at.place(p.discrete, std::int64_t{sizeof(ptx::TensorMap)} * p.experts);
+  s.next_tile = at.place(p.use_dynamic_sched, 4);
+  s.offset = at.place(p.single_group_runtime_offsets, 4);
+  s.dprob_tiles = at.place(p.has_dprob && p.deterministic, scaled_column_tiles(p) * m * 4);
+  s.column_sums = at.place(p.has_dbias, layout::ceil_div(m, geometry::box_rows) * p.width() * 4);
+  s.bytes = at.bytes;
+  return s;
+}
+
+ScaledMaps scaled_maps(const Problem& p, const Operands& o) {
+  const Format ab = format_of(p.ab);
+  ScaledMaps maps;
+  maps.a = matrix_map(o.a, ab, o.m, p.k, geometry::box_rows, geometry::tile_k,
+                      swizzle_of(geometry::raw_row_bytes(ab)));
+  // Discrete: any valid address will do.
+  maps.b = weight_map(p.discrete ? o.a : o.b, p, p.discrete ? 1 : p.experts);
+  maps.c = row_map(p.op == Op::srelu ? o.c_out : o.c_in, p.c, p, o.m);
+  maps.d = row_map(o.d, p.d, p, o.m);
+  maps.d_col = row_map(p.has_d_col ? o.d_col : o.d, p.d, p, o.m);
+  return maps;
+}
+
+kernels::ScaledParams scaled_params(const Problem& p, const Operands& o, std::byte* workspace) {
+  const ScaledScratch s = scaled_scratch(p, o.m);
+  kernels::ScaledParams params;
+  if (p.discrete) params.b_maps = reinterpret_cast<const ptx::TensorMap*>(workspace + s.maps);
+  params.sfa = static_cast<const std::uint8_t*>(o.sfa);
+  params.sfb = static_cast<const std::uint8_t*>(o.sfb);
+  params.sfb_ptrs = o.sfb_ptrs;
+  params.offsets = p.single_group_runtime_offsets
+                       ? reinterpret_cast<const std::int32_t*>(workspace + s.offset)
+                       : o.padded_offsets;
+  params.alpha = o.alpha;
+  params.prob = p.has_prob ? o.prob : nullptr;
+  params.prob_stride = o.prob_stride;
+  params.norm_const = o.norm_const;
+  params.sfd_row = o.sfd_row;
+  params.sfd_col = o.sfd_col;
+  params.amax = o.amax;
+  if (p.use_dynamic_sched) params.next_tile = reinterpret_cast<std::uint32_t*>(workspace + s.next_tile);
+  params.m = o.m;
+  params.n = static_cast<std::uint32_t>(p.n);
+  params.k = static_cast<std::uint32_t>(p.k);
+  params.experts = static_cast<std::uint32_t>(p.experts);
+  return params;
+}
+
+bool scaled_needs_prepare(const Problem& p) {
+  return p.discrete || p.use_dynamic_sched || p.single_group_runtime_offsets;
+}
+
+kernels::DgluPrepareParams scaled_prepare_params(const Problem& p, const Operands& o, std::byte* workspace) {
+  const ScaledScratch s = scaled_scratch(p, o.m);
+  kernels::DgluPrepareParams params;
+  if (p.discrete) {
+    params.b_maps = reinterpret_cast<ptx::TensorMap*>(workspace + s.maps);
+    params.b_ptrs = o.b_ptrs;
+  }
+  if (p.use_dynamic_sched) params.next_tile = reinterpret_cast<std::uint32_t*>(workspace + s.next_tile);
+  if (p.single_group_runtime_offsets) {
+    params.offset = reinterpret_cast<std::uint32_t*>(workspace + s.offset);
+    params.end = static_cast<std::uint32_t>(o.m);
+  }
+  params.experts = static_cast<std::uint32_t>(p.experts);
+  return params;
+}
+
+bool scaled_needs_finish(const Problem& p) {
+  return p.op == Op::dglu && (p.has_dbias || (p.has_dprob && p.deterministic));
+}
+
+kernels::DgluFinishParams scaled_finish_params(const Problem& p, const Operands& o, std::byte* workspace) {
+  const ScaledScratch s = scaled_scratch(p, o.m);
+  kernels::DgluFinishParams params;
+  if (p.has_dprob && p.deterministic) {
+    params.dprob_tiles = reinterpret_cast<const float*>(workspace + s.dprob_tiles);
+    params.dprob = o.dprob;
+  }
+  if (p.has_dbias) {
+    params.column_sums = reinterpret_cast<const float*>(workspace + s.column_sums);
+    params.dbias = o.dbias;
+  }
+  params.offsets = scaled_params(p, o, workspace).offsets;
+  params.m = o.m;
+  params.column_tiles = static_cast<std::uint32_t>(scaled_column_tiles(p));
+  params.columns = static_cast<std::uint32_t>(p.width());
+  params.experts = static_cast<std::uint32_t>(p.experts);
+  return params;
+}
+
+void launch_scaled(const Launch& launch, const void* params, kernels::ScaledParams& common) {
+  const Problem& p = launch.problem;
+  const Operands& o = launch.operands;
+  const ScaledMaps maps = scaled_maps(p, o);
+  common = scaled_params(p, o, launch.workspace);
+  common.a = encoded(maps.a);
+  common.b = encoded(maps.b);
+  common.c = encoded(maps.c);
+  common.d = encoded(maps.d);
+  common.d_col = encoded(maps.d_col);
+
+  std::size_t entry = 1;
+  const bool prepare = scaled_needs_prepare(p);
+  if (prepare) {
+    kernels::DgluPrepareParams before = scaled_prepare_params(p, o, launch.workspace);
+    before.pattern = common.b;
+    launch.run(entry++, prepare_ctas(before.experts), &before, p.programmatic_launch);
+  }
+  launch.run(0, grid_ctas(launch, scaled_tiles(p, o.m)), params, prepare || p.programmatic_launch);
+  if (scaled_needs_finish(p)) {
+    const kernels::DgluFinishParams after = scaled_finish_params(p, o, launch.workspace);
+    launch.run(entry, static_cast<unsigned>(kernels::finish_ctas(after)), &after, true);
+  }
+}
+
+Problem usual_problem(Op op, DType ab, DType scale, int vec, DType d) {
+  Problem p;
+  p.op = op;
+  p.n = p.k = 1024;
+  p.experts = 8;
+  p.ab = ab;
+  p.scale = scale;
+  p.vec = vec;
+  p.c = DType::bfloat16;
+  p.d = d;
+  p.quantize = p.has_d_col = is_fp8(ab) && !is_wide(d);
+  p.has_amax = d == DType::bfloat16 || d == DType::float16;
+  p.has_prob = true;
+  p.has_dprob = op == Op::dglu;
+  return p;
+}
+
+}  // namespace gemmule::cuda::sm90

@@ -1,0 +1,56 @@
+// What the host files of the block-scaled sm_90a kernels have in common: options, tensor maps and parameters of one call.
+// The tests of the host model fill their parameters with the same functions.
+#pragma once
+
+#include <string>
+
+#include "backends/cuda/kernel.hpp"
+#include "backends/cuda/sm90_host.hpp"
+#include "sm90/scaled_params.hpp"
+
+namespace gemmule::cuda::sm90 {
+
+/// Why the block-scaled kernels cannot take the problem, whatever the operator; empty when they can.
+std::string refuse_scaled(const Problem& p);
+
+kernels::ScaledOptions scaled_options(const Problem& p);
+kernels::ScaledSreluOptions scaled_srelu_options(const Problem& p);
+kernels::ScaledDgluOptions scaled_dglu_options(const Problem& p);
+
+std::string literal(const kernels::ScaledOptions& options);
+
+/// Byte offsets into the caller's scratch memory, each a multiple of 256.
+struct ScaledScratch {
+  std::size_t maps = 0, next_tile = 0, offset = 0, dprob_tiles = 0, column_sums = 0, bytes = 0;
+};
+ScaledScratch scaled_scratch(const Problem& p, std::int64_t m);
+
+/// Tensor maps of one call, not yet encoded. With discrete weights `b` is a pattern whose address is replaced on the
+/// device. Maps of tensors that the problem does not have are those of D.
+struct ScaledMaps {
+  TensorMap a, b, c, d, d_col;
+};
+ScaledMaps scaled_maps(const Problem& p, const Operands& o);
+
+/// Everything but the tensor maps.
+kernels::ScaledParams scaled_params(const Problem& p, const Operands& o, std::byte* workspace);
+
+/// Discrete weights, dynamic scheduling and run-time offsets need a small kernel before the main one.
+bool scaled_needs_prepare(const Problem& p);
+kernels::DgluPrepareParams scaled_prepare_params(const Problem& p, const Operands& o, std::byte* workspace);
+
+/// Sums of dGLU need one after it.
+bool scaled_needs_finish(const Problem& p);
+kernels::DgluFinishParams scaled_finish_params(const Problem& p, const Operands& o, std::byte* workspace);
+
+std::int64_t scaled_column_tiles(const Problem& p);
+/// Tiles of all experts, at most.
+std::int64_t scaled_tiles(const Problem& p, std::int64_t m);
+
+/// Enqueues prepare, main (entry 0) and finish. `params` holds its own part already; `common` points into it.
+void launch_scaled(const Launch& launch, const void* params, kernels::ScaledParams& common);
+
+/// FP8 and FP4 operands with the outputs the one-call forms choose: what precompile() starts from.
+Problem usual_problem(Op op, DType ab, DType scale, int vec, DType d);
+
+}  // namespace gemmule::cuda::sm90
