@@ -61,6 +61,14 @@ inline void store(u16* to, u16 value, Site site = Site::here()) {
 inline void store(u64* to, u64 value, Site site = Site::here()) {
   global_store(to, value, site);
 }
+inline void store(U32x4* to, U32x4 value, Site site = Site::here()) {
+  global_store(to, value, site);
+}
+inline void reduce_max(i32* to, i32 value, Site site = Site::here()) {
+  Entry e = enter(model::Op::global_atomic, site, sizeof(i32));
+  if (e && e.t.machine->memory().check(e.t, to, sizeof(i32), sizeof(i32), model::GlobalUse::atomic, site))
+    *to = *to > value ? *to : value;
+}
 inline void reduce_add(float* to, float value, Site site = Site::here()) {
   global_add(to, value, site);
 }

@@ -55,6 +55,15 @@ inline F32x2 load(Shared<F32x2> from, Site site = Site::here()) {
 inline U32x4 load(Shared<U32x4> from, Site site = Site::here()) {
   return shared_load(from, site);
 }
+inline U32x2 load(Shared<U32x2> from, Site site = Site::here()) {
+  return shared_load(from, site);
+}
+inline void store(Shared<u8> to, u8 value, Site site = Site::here()) {
+  shared_store(to, value, site);
+}
+inline void store(Shared<U32x2> to, U32x2 value, Site site = Site::here()) {
+  shared_store(to, value, site);
+}
 inline void store(Shared<u32> to, u32 value, Site site = Site::here()) {
   shared_store(to, value, site);
 }

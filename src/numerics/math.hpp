@@ -110,7 +110,13 @@ GEMMULE_HD float tanh(float x) {
 
 /// max(x, 0); NaN gives NaN, -0 gives +0.
 GEMMULE_HD float relu(float x) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(result) : "f"(x));
+  return result;
+#else
   return x <= 0.0f ? 0.0f : x;
+#endif
 }
 
 /// 1 / x, at most FLT_MAX, for the host to turn a positive parameter into the factor the formulas use.

@@ -29,9 +29,21 @@ GEMMULE_HD i32 amax_bits(float value) {
 
 /// max(running, |value|), NaN if either is. `running` is -inf or not negative.
 GEMMULE_HD float amax_step(float running, float value) {
+#if defined(__CUDA_ARCH__)
+  float larger;
+  asm("{\n"
+      ".reg .f32 magnitude;\n"
+      "abs.f32 magnitude, %2;\n"
+      "max.NaN.f32 %0, %1, magnitude;\n"
+      "}"
+      : "=f"(larger)
+      : "f"(running), "f"(value));
+  return larger;
+#else
   const i32 a = static_cast<i32>(bits_of(running));
   const i32 b = amax_bits(value);
   return float_of(static_cast<u32>(a > b ? a : b));
+#endif
 }
 
 GEMMULE_HD float row_scale(float amax, float rcp_max, float norm_const) {

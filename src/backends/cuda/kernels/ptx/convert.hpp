@@ -1,4 +1,4 @@
-// Conversions of pairs between float32 and 16-bit formats; `low` is the element at the lower address.
+// Conversions between float32 and narrower formats, several at a time; the first element lies at the lowest address.
 #pragma once
 
 #include "ptx/types.hpp"
@@ -36,6 +36,60 @@ GEMMULE_DEVICE F32x2 unpack_fp16(u32 pair) {
       : "=f"(value.x), "=f"(value.y)
       : "r"(pair));
   return value;
+}
+
+/// Two cvt.rn.satfinite.e4m3x2.f32;  as numerics::encode_e4m3.
+GEMMULE_DEVICE u32 pack_e4m3(float a, float b, float c, float d) {
+  u32 packed;
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high};\n"
+      "}"
+      : "=r"(packed)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return packed;
+}
+
+/// Two cvt.rn.satfinite.e5m2x2.f32;  as numerics::encode_e5m2.
+GEMMULE_DEVICE u32 pack_e5m2(float a, float b, float c, float d) {
+  u32 packed;
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "cvt.rn.satfinite.e5m2x2.f32 low, %2, %1;\n"
+      "cvt.rn.satfinite.e5m2x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high};\n"
+      "}"
+      : "=r"(packed)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return packed;
+}
+
+/// cvt.rn.f16x2.e4m3x2 of the low half, then cvt.f32.f16: exact.
+GEMMULE_DEVICE F32x2 unpack_e4m3(u32 pair) {
+  u32 halves;
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %1;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "}"
+      : "=r"(halves)
+      : "r"(pair));
+  return unpack_fp16(halves);
+}
+
+/// cvt.rn.f16x2.e5m2x2 of the low half, then cvt.f32.f16: exact.
+GEMMULE_DEVICE F32x2 unpack_e5m2(u32 pair) {
+  u32 halves;
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %1;\n"
+      "cvt.rn.f16x2.e5m2x2 %0, low;\n"
+      "}"
+      : "=r"(halves)
+      : "r"(pair));
+  return unpack_fp16(halves);
 }
 
 }  // namespace gemmule::ptx

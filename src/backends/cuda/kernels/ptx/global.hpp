@@ -58,6 +58,18 @@ GEMMULE_DEVICE void store(u64* to, u64 value) {
   asm volatile("st.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
 
+/// st.global.v4.b32 [a], {b.x, b.y, b.z, b.w};
+GEMMULE_DEVICE void store(U32x4* to, U32x4 value) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+
+/// red.relaxed.gpu.global.max.s32 [a], b;
+GEMMULE_DEVICE void reduce_max(i32* to, i32 value) {
+  asm volatile("red.relaxed.gpu.global.max.s32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+
 /// red.relaxed.gpu.global.add.f32 [a], b;
 GEMMULE_DEVICE void reduce_add(float* to, float value) {
   asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to), "f"(value) : "memory");

@@ -64,6 +64,21 @@ GEMMULE_DEVICE U32x4 load(Shared<U32x4> from) {
   return value;
 }
 
+/// ld.shared.v2.b32 {d.x, d.y}, [a];
+GEMMULE_DEVICE U32x2 load(Shared<U32x2> from) {
+  U32x2 value;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+               : "=r"(value.x), "=r"(value.y)
+               : "r"(from.address)
+               : "memory");
+  return value;
+}
+
+/// st.shared.u8 [a], b;
+GEMMULE_DEVICE void store(Shared<u8> to, u8 value) {
+  asm volatile("st.shared.u8 [%0], %1;" ::"r"(to.address), "r"(static_cast<u32>(value)) : "memory");
+}
+
 /// st.shared.b32 [a], b;
 GEMMULE_DEVICE void store(Shared<u32> to, u32 value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to.address), "r"(value) : "memory");
@@ -77,6 +92,11 @@ GEMMULE_DEVICE void store(Shared<float> to, float value) {
 /// st.shared.v2.f32 [a], {b.x, b.y};
 GEMMULE_DEVICE void store(Shared<F32x2> to, F32x2 value) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to.address), "f"(value.x), "f"(value.y) : "memory");
+}
+
+/// st.shared.v2.b32 [a], {b.x, b.y};
+GEMMULE_DEVICE void store(Shared<U32x2> to, U32x2 value) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to.address), "r"(value.x), "r"(value.y) : "memory");
 }
 
 /// st.shared.v4.b32 [a], {b.x, b.y, b.z, b.w};

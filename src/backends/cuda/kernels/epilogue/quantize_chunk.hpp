@@ -1,0 +1,178 @@
+// Block quantization of a chunk of D, 128 rows by 32 columns, held by a warpgroup: along rows to D and SFD_row, along
+// columns to D_col and SFD_col. A row's block is the 8 values of 4 neighbouring lanes; a column's block, 32 rows, is one
+// warp. Formulas and special cases: numerics/quantization.hpp.
+#pragma once
+
+#include "epilogue/box.hpp"
+#include "numerics/quantization.hpp"
+#include "ptx/global.hpp"
+#include "ptx/identity.hpp"
+#include "ptx/warp.hpp"
+#include "sm90/scaled_params.hpp"
+
+namespace gemmule::kernels {
+
+/// Values of a chunk in one thread: 4 rows of 8 columns.
+struct ChunkValues {
+  float row[fragment::rows][fragment::columns];
+};
+
+/// Totals over the four lanes that share lane / 4, of four values each: lane % 4 selects the value whose total the lane
+/// returns. `join` is commutative; the order is fixed.
+template <class Join>
+GEMMULE_DEVICE float join_quad(const float (&value)[4], const Join& join) {
+  const u32 lane = ptx::lane_index();
+  const bool upper2 = (lane & 2) != 0;
+  const bool upper1 = (lane & 1) != 0;
+  float two[2];
+#pragma unroll
+  for (u32 i = 0; i < 2; ++i)
+    two[i] = join(upper2 ? value[i + 2] : value[i], ptx::shuffle_xor(upper2 ? value[i] : value[i + 2], 2));
+  return join(upper1 ? two[1] : two[0], ptx::shuffle_xor(upper1 ? two[0] : two[1], 1));
+}
+
+/// Totals over the eight lanes that share lane % 4, of eight values each: lane / 4 selects the value.
+template <class Join>
+GEMMULE_DEVICE float join_octet(const float (&value)[8], const Join& join) {
+  const u32 lane = ptx::lane_index();
+  const bool upper4 = (lane & 16) != 0;
+  const bool upper2 = (lane & 8) != 0;
+  const bool upper1 = (lane & 4) != 0;
+  float four[4];
+#pragma unroll
+  for (u32 i = 0; i < 4; ++i)
+    four[i] = join(upper4 ? value[i + 4] : value[i], ptx::shuffle_xor(upper4 ? value[i] : value[i + 4], 16));
+  float two[2];
+#pragma unroll
+  for (u32 i = 0; i < 2; ++i)
+    two[i] = join(upper2 ? four[i + 2] : four[i], ptx::shuffle_xor(upper2 ? four[i] : four[i + 2], 8));
+  return join(upper1 ? two[1] : two[0], ptx::shuffle_xor(upper1 ? two[0] : two[1], 4));
+}
+
+struct JoinMaximum {
+  GEMMULE_DEVICE float operator()(float a, float b) const { return numerics::amax_step(a, b); }
+};
+struct JoinSum {
+  GEMMULE_DEVICE float operator()(float a, float b) const { return a + b; }
+};
+
+/// Row or column of a warp's 32 x 32 values whose scale a lane computes: row 8 (lane % 4) + lane / 4 of the rows, column
+/// the same of the columns.
+GEMMULE_DEVICE u32 scaled_line(u32 lane) {
+  return lane % 4 * 8 + lane / 4;
+}
+
+GEMMULE_HD constexpr float rcp_max_of(Format format) {
+  return format == Format::e4m3   ? numerics::rcp_max_e4m3
+         : format == Format::e5m2 ? numerics::rcp_max_e5m2_output
+                                  : numerics::rcp_max_e2m1;
+}
+
+/// Where the scale codes of a warpgroup's tile are collected: atoms of 512 bytes (layout/scale_factors.hpp).
+struct ScaleAtoms {
+  Shared<u8> row;  ///< 128 rows x 4 blocks of 32 columns
+  Shared<u8> col;  ///< 128 columns x 4 blocks of 32 rows
+};
+
+/// Floats of shared memory that each warp needs for itself.
+inline constexpr u32 quantize_scratch = 64;
+
+/// Quantizes a warp's part of the chunk that is block `block` < 4 of its row atom and columns 32 block .. of its column
+/// atom. `d` and `d_col` are the boxes plus box::thread_offset().
+GEMMULE_DEVICE void quantize_chunk(Format format, const ChunkValues& y, float norm_const, Shared<u8> d,
+                                   Shared<u8> d_col, const ScaleAtoms& atoms, u32 block, u32 thread,
+                                   Shared<float> scratch) {
+  const u32 lane = thread % 32;
+  const u32 warp = thread / 32;
+  float row_max[fragment::rows], col_max[fragment::columns];
+#pragma unroll
+  for (u32 r = 0; r < fragment::rows; ++r) {
+    row_max[r] = 0;
+#pragma unroll
+    for (u32 i = 0; i < fragment::columns; ++i) row_max[r] = numerics::amax_step(row_max[r], y.row[r][i]);
+  }
+#pragma unroll
+  for (u32 i = 0; i < fragment::columns; ++i) {
+    col_max[i] = 0;
+#pragma unroll
+    for (u32 r = 0; r < fragment::rows; ++r) col_max[i] = numerics::amax_step(col_max[i], y.row[r][i]);
+  }
+  const float rcp_max = rcp_max_of(format);
+  const u8 row_code =
+      numerics::encode_e8m0(numerics::row_scale(join_quad(row_max, JoinMaximum{}), rcp_max, norm_const));
+  const u8 col_code =
+      numerics::encode_e8m0(numerics::col_scale(join_octet(col_max, JoinMaximum{}), rcp_max, norm_const));
+  const u32 line = scaled_line(lane);
+  ptx::store(atoms.row.bytes(line * 16 + warp * 4 + block), row_code);
+  ptx::store(atoms.col.bytes(line * 16 + block * 4 + warp), col_code);
+  // Each lane needs the multipliers of its four rows and eight columns.
+  ptx::sync_warp();  // the last chunk's have been read
+  ptx::store(scratch + lane, numerics::multiplier(norm_const, row_code));
+  ptx::store(scratch + (32 + line), numerics::multiplier(norm_const, col_code));
+  ptx::sync_warp();
+  const U32x4 by_row = ptx::load((scratch + lane / 4 * 4).as<U32x4>());
+  const U32x4 by_col[2] = {ptx::load((scratch + (32 + lane % 4 * 8)).as<U32x4>()),
+                           ptx::load((scratch + (36 + lane % 4 * 8)).as<U32x4>())};
+  const u32 row_bits[4] = {by_row.x, by_row.y, by_row.z, by_row.w};
+  const u32 col_bits[8] = {by_col[0].x, by_col[0].y, by_col[0].z, by_col[0].w,
+                           by_col[1].x, by_col[1].y, by_col[1].z, by_col[1].w};
+#pragma unroll
+  for (u32 r = 0; r < fragment::rows; ++r) {
+    float q[8];
+#pragma unroll
+    for (u32 i = 0; i < 8; ++i) q[i] = y.row[r][i] * numerics::float_of(row_bits[r]);
+    box::store(box::row_address(d, format, r), format, q);
+#pragma unroll
+    for (u32 i = 0; i < 8; ++i) q[i] = y.row[r][i] * numerics::float_of(col_bits[i]);
+    box::store(box::row_address(d_col, format, r), format, q);
+  }
+}
+
+/// The codes of a block that lies past the last column.
+GEMMULE_DEVICE void clear_scales(const ScaleAtoms& atoms, u32 block, u32 thread) {
+  const u32 line = scaled_line(thread % 32);
+  ptx::store(atoms.row.bytes(line * 16 + thread / 32 * 4 + block), u8{0});
+  ptx::store(atoms.col.bytes(line * 16 + block * 4 + thread / 32), u8{0});
+}
+
+/// Copies the codes of the 128 rows from `row` and the 128 columns of D from `column` (of `width`) to SFD_row and SFD_col,
+/// by threads 0..63. The codes must be visible to them.
+GEMMULE_DEVICE void store_scales(const ScaledOptions& options, const ScaledParams& params,
+                                 const ScaleAtoms& atoms, u32 expert, u32 row, u32 column, u32 width,
+                                 u32 thread) {
+  const bool by_column = thread >= 32;
+  u8* to = params.sfd_row + layout::scale_offset(row, column / 32, layout::block_atoms(width, 32));
+  if (by_column) {
+    i64 offset;
+    if (options.discrete_col_sfd) {
+      const u32 begin = expert == 0 ? 0 : static_cast<u32>(ptx::load(params.offsets + (expert - 1)));
+      const u32 end = static_cast<u32>(ptx::load(params.offsets + expert));
+      offset = layout::sfd_col_offset(column, row, begin, end - begin, width);
+    } else {
+      offset = layout::sfd_col_offset(column, row, params.m);
+    }
+    to = params.sfd_col + offset;
+  }
+  const u32 piece = thread % 32 * 16;
+  const Shared<u8> from = (by_column ? atoms.col : atoms.row).bytes(piece);
+  ptx::store(reinterpret_cast<U32x4*>(to + piece), ptx::load(from.as<U32x4>()));
+}
+
+/// Largest magnitude so far of all values of a chunk.
+GEMMULE_DEVICE void add_maximum(const ChunkValues& y, float& running) {
+#pragma unroll
+  for (u32 r = 0; r < fragment::rows; ++r)
+#pragma unroll
+    for (u32 i = 0; i < fragment::columns; ++i) running = numerics::amax_step(running, y.row[r][i]);
+}
+
+/// Merges a warp's maximum into *to, whose bits order as integers: -inf or not negative, NaN above all.
+GEMMULE_DEVICE void merge_maximum(float* to, float running) {
+#pragma unroll
+  for (u32 mask = 16; mask != 0; mask /= 2)
+    running = numerics::amax_step(running, ptx::shuffle_xor(running, mask));
+  if (ptx::lane_index() == 0)
+    ptx::reduce_max(reinterpret_cast<i32*>(to), static_cast<i32>(numerics::bits_of(running)));
+}
+
+}  // namespace gemmule::kernels
