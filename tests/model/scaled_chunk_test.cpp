@@ -8,6 +8,7 @@
 #include "engine/machine.hpp"
 #include "epilogue/srelu_chunk.hpp"
 #include "layout/scale_factors.hpp"
+#include "ptx/fence.hpp"
 #include "support/problems.hpp"
 
 namespace gemmule::test {
@@ -64,8 +65,9 @@ std::vector<float> one_hot(TestProblem& t) {
     const i64 k = m % p.k;
     for (i64 n = 0; n < p.n; ++n) {
       const u8 scale = t.sfb[0].data()[g * slab + layout::scale_offset(n, k / 32, atoms)];
+      // The other terms are +0.
       sum[static_cast<std::size_t>(m * tile + n)] =
-          numerics::decode_e4m3(b[(g * p.n + n) * p.k + k]) * numerics::decode_e8m0(scale);
+          0.0f + numerics::decode_e4m3(b[(g * p.n + n) * p.k + k]) * numerics::decode_e8m0(scale);
     }
   }
   return sum;
