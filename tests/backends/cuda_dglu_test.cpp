@@ -1,17 +1,15 @@
 // BF16 grouped GEMM + dGLU on a device: against the reference, bit for bit against the CPU, in graphs, in many threads.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
-#include <stdexcept>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
 #include "backends/cpu_support.hpp"
 #include "backends/cuda/driver.hpp"
+#include "backends/cuda_graphs.hpp"
 #include "backends/cuda_support.hpp"
 #include "gemmule/error.hpp"
 #include "verify/verify.hpp"
@@ -113,31 +111,6 @@ TEST_F(CudaDglu, OnePlanServesManyThreadsAndStreams) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
 }
-
-/// The driver's graph functions, which only this test needs.
-struct Graphs {
-  using Handle = void*;
-  cuda::Result (*begin)(cuda::StreamHandle stream, int mode);
-  cuda::Result (*end)(cuda::StreamHandle stream, Handle* graph);
-  cuda::Result (*instantiate)(Handle* executable, Handle graph, unsigned long long flags);
-  cuda::Result (*launch)(Handle executable, cuda::StreamHandle stream);
-  cuda::Result (*destroy_executable)(Handle executable);
-  cuda::Result (*destroy)(Handle graph);
-
-  Graphs() {
-    void* library = ::dlopen("libcuda.so.1", RTLD_NOW);
-    const auto get = [&](auto& member, const char* symbol) {
-      member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(::dlsym(library, symbol));
-      if (!member) throw std::runtime_error(symbol);
-    };
-    get(begin, "cuStreamBeginCapture_v2");
-    get(end, "cuStreamEndCapture");
-    get(instantiate, "cuGraphInstantiateWithFlags");
-    get(launch, "cuGraphLaunch");
-    get(destroy_executable, "cuGraphExecDestroy");
-    get(destroy, "cuGraphDestroy");
-  }
-};
 
 TEST_F(CudaDglu, CapturedCallsReplayWithChangedOffsetsAndData) {
   const TestProblem one = sample(6, true), two = sample(7, true);

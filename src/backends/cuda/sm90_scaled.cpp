@@ -29,6 +29,34 @@ TensorMap weight_map(const void* base, const Problem& p, std::int64_t experts) {
                     swizzle_of(geometry::raw_row_bytes(format)), experts);
 }
 
+const std::int32_t* offsets_of(const Problem& p, const Operands& o, std::byte* workspace) {
+  if (!p.single_group_runtime_offsets) return o.padded_offsets;
+  return reinterpret_cast<const std::int32_t*>(workspace + scaled_scratch(p, o.m).offset);
+}
+
+kernels::ScaledParams common_params(const Problem& p, const Operands& o, std::byte* workspace) {
+  const ScaledScratch s = scaled_scratch(p, o.m);
+  kernels::ScaledParams params;
+  if (p.discrete) params.b_maps = reinterpret_cast<const ptx::TensorMap*>(workspace + s.maps);
+  params.sfa = static_cast<const std::uint8_t*>(o.sfa);
+  params.sfb = static_cast<const std::uint8_t*>(o.sfb);
+  params.sfb_ptrs = o.sfb_ptrs;
+  params.offsets = offsets_of(p, o, workspace);
+  params.alpha = o.alpha;
+  params.prob = p.has_prob ? o.prob : nullptr;
+  params.prob_stride = o.prob_stride;
+  params.norm_const = o.norm_const;
+  params.sfd_row = o.sfd_row;
+  params.sfd_col = o.sfd_col;
+  params.amax = o.amax;
+  if (p.use_dynamic_sched) params.next_tile = reinterpret_cast<std::uint32_t*>(workspace + s.next_tile);
+  params.m = o.m;
+  params.n = static_cast<std::uint32_t>(p.n);
+  params.k = static_cast<std::uint32_t>(p.k);
+  params.experts = static_cast<std::uint32_t>(p.experts);
+  return params;
+}
+
 }  // namespace
 
 std::string refuse_scaled(const Problem& p) {
@@ -145,28 +173,18 @@ ScaledMaps scaled_maps(const Problem& p, const Operands& o) {
   return maps;
 }
 
-kernels::ScaledParams scaled_params(const Problem& p, const Operands& o, std::byte* workspace) {
+kernels::ScaledSreluParams scaled_srelu_params(const Problem& p, const Operands& o, std::byte* workspace) {
+  return {common_params(p, o, workspace), o.bias};
+}
+
+kernels::ScaledDgluParams scaled_dglu_params(const Problem& p, const Operands& o, std::byte* workspace) {
   const ScaledScratch s = scaled_scratch(p, o.m);
-  kernels::ScaledParams params;
-  if (p.discrete) params.b_maps = reinterpret_cast<const ptx::TensorMap*>(workspace + s.maps);
-  params.sfa = static_cast<const std::uint8_t*>(o.sfa);
-  params.sfb = static_cast<const std::uint8_t*>(o.sfb);
-  params.sfb_ptrs = o.sfb_ptrs;
-  params.offsets = p.single_group_runtime_offsets
-                       ? reinterpret_cast<const std::int32_t*>(workspace + s.offset)
-                       : o.padded_offsets;
-  params.alpha = o.alpha;
-  params.prob = p.has_prob ? o.prob : nullptr;
-  params.prob_stride = o.prob_stride;
-  params.norm_const = o.norm_const;
-  params.sfd_row = o.sfd_row;
-  params.sfd_col = o.sfd_col;
-  params.amax = o.amax;
-  if (p.use_dynamic_sched) params.next_tile = reinterpret_cast<std::uint32_t*>(workspace + s.next_tile);
-  params.m = o.m;
-  params.n = static_cast<std::uint32_t>(p.n);
-  params.k = static_cast<std::uint32_t>(p.k);
-  params.experts = static_cast<std::uint32_t>(p.experts);
+  kernels::ScaledDgluParams params;
+  params.common = common_params(p, o, workspace);
+  params.beta = o.beta;
+  params.dprob =
+      p.has_dprob && p.deterministic ? reinterpret_cast<float*>(workspace + s.dprob_tiles) : o.dprob;
+  if (p.has_dbias) params.column_sums = reinterpret_cast<float*>(workspace + s.column_sums);
   return params;
 }
 
@@ -205,7 +223,7 @@ kernels::DgluFinishParams scaled_finish_params(const Problem& p, const Operands&
     params.column_sums = reinterpret_cast<const float*>(workspace + s.column_sums);
     params.dbias = o.dbias;
   }
-  params.offsets = scaled_params(p, o, workspace).offsets;
+  params.offsets = offsets_of(p, o, workspace);
   params.m = o.m;
   params.column_tiles = static_cast<std::uint32_t>(scaled_column_tiles(p));
   params.columns = static_cast<std::uint32_t>(p.width());
@@ -217,7 +235,6 @@ void launch_scaled(const Launch& launch, const void* params, kernels::ScaledPara
   const Problem& p = launch.problem;
   const Operands& o = launch.operands;
   const ScaledMaps maps = scaled_maps(p, o);
-  common = scaled_params(p, o, launch.workspace);
   common.a = encoded(maps.a);
   common.b = encoded(maps.b);
   common.c = encoded(maps.c);

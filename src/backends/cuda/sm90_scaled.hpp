@@ -33,7 +33,8 @@ struct ScaledMaps {
 ScaledMaps scaled_maps(const Problem& p, const Operands& o);
 
 /// Everything but the tensor maps.
-kernels::ScaledParams scaled_params(const Problem& p, const Operands& o, std::byte* workspace);
+kernels::ScaledSreluParams scaled_srelu_params(const Problem& p, const Operands& o, std::byte* workspace);
+kernels::ScaledDgluParams scaled_dglu_params(const Problem& p, const Operands& o, std::byte* workspace);
 
 /// Discrete weights, dynamic scheduling and run-time offsets need a small kernel before the main one.
 bool scaled_needs_prepare(const Problem& p);
@@ -47,7 +48,7 @@ std::int64_t scaled_column_tiles(const Problem& p);
 /// Tiles of all experts, at most.
 std::int64_t scaled_tiles(const Problem& p, std::int64_t m);
 
-/// Enqueues prepare, main (entry 0) and finish. `params` holds its own part already; `common` points into it.
+/// Enqueues prepare, main (entry 0) and finish. `params` lacks the tensor maps, which go to `common`, a part of it.
 void launch_scaled(const Launch& launch, const void* params, kernels::ScaledParams& common);
 
 /// FP8 and FP4 operands with the outputs the one-call forms choose: what precompile() starts from.
