@@ -58,6 +58,7 @@ const char* name(Hazard hazard) {
                                           "missing fence.proxy.async",
                                           "missing wgmma.fence",
                                           "accumulator in flight",
+                                          "operand in flight",
                                           "wrong phase",
                                           "mbarrier misuse",
                                           "named barrier misuse",

@@ -66,6 +66,7 @@ enum class Hazard : std::uint8_t {
   missing_proxy_fence,    ///< generic writes read or overwritten by the async proxy without fence.proxy.async
   missing_wgmma_fence,    ///< registers touched and then used by wgmma without wgmma.fence
   accumulator_in_flight,  ///< accumulator touched while a wgmma may write it
+  operand_in_flight,      ///< operand registers written while a wgmma may read them
   wrong_phase,            ///< a wait satisfied by a phase the thread had already observed
   mbarrier_misuse,        ///< uninitialised, over-arrived, not fenced after init, bytes of a later phase
   named_barrier_misuse,   ///< identifier, count, or too many arrivals

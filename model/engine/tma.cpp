@@ -199,6 +199,34 @@ class StoreRead : public AsyncOp {
   std::uint32_t from_;
 };
 
+/// Contiguous bytes into the own CTA.
+class BulkLoad : public AsyncOp {
+ public:
+  BulkLoad(Cta& cta, std::uint32_t to, const void* from, std::uint32_t bytes, Mbarrier& barrier, Site site)
+      : cta_(cta),
+        to_(to),
+        from_(from),
+        bytes_(bytes),
+        barrier_(barrier),
+        phase_(barrier.phase),
+        site_(site) {}
+
+ protected:
+  void run(Machine& m) override {
+    std::memcpy(cta_.shared.at(to_), from_, bytes_);
+    complete_bytes(m, barrier_, phase_, bytes_, site_);
+  }
+
+ private:
+  Cta& cta_;
+  std::uint32_t to_;
+  const void* from_;
+  std::uint32_t bytes_;
+  Mbarrier& barrier_;
+  int phase_;
+  Site site_;
+};
+
 /// st.async.
 class RemoteStore : public AsyncOp {
  public:
@@ -264,6 +292,32 @@ void tma_load(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier
     counter.bytes += transfer.bytes();
     m.submit(std::make_shared<Load>(transfer, cta, offset, *barrier, site));
   }
+}
+
+void bulk_load(Thread& t, std::uint32_t to, const void* from, std::uint32_t bytes,
+               std::uint32_t barrier_address, Site site) {
+  Machine& m = *t.machine;
+  std::uint32_t offset = 0, barrier_offset = 0;
+  if (resolve(t, to, offset) != t.cta || resolve(t, barrier_address, barrier_offset) != t.cta) {
+    m.hazard(Hazard::out_of_bounds, site,
+             [&] { return t.label() + ": destination or mbarrier outside the own CTA"; });
+    return;
+  }
+  if (offset % 16 != 0 || bytes % 16 != 0 || bytes == 0) {
+    m.hazard(Hazard::misaligned, site, [&] {
+      return t.label() + ": bulk copy of " + std::to_string(bytes) + " bytes to " + std::to_string(offset);
+    });
+    return;
+  }
+  if (!m.memory().check(t, from, bytes, 16, GlobalUse::read, site)) return;
+  Mbarrier* barrier = completion_barrier(t, *t.cta, barrier_offset, site);
+  if (!barrier || !async_write(m, t, *t.cta, offset, bytes, Epoch(barrier->agent, barrier->phase + 1), site))
+    return;
+  t.cta->shared.poison(offset, bytes);
+  OpCount& counter = m.report().counter(Op::tma_load);
+  ++counter.calls;
+  counter.bytes += bytes;
+  m.submit(std::make_shared<BulkLoad>(*t.cta, offset, from, bytes, *barrier, site));
 }
 
 void tma_store(Thread& t, const Box& box, std::uint32_t from, Site site) {

@@ -20,6 +20,9 @@ struct Box {
 /// `ctas`: bit r set: into CTA r of the cluster; 0: into the own CTA.
 void tma_load(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier, std::uint32_t ctas,
               Site site);
+/// cp.async.bulk without a tensor map: contiguous bytes, in units of 16.
+void bulk_load(Thread& t, std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
+               Site site);
 void tma_store(Thread& t, const Box& box, std::uint32_t from, Site site);
 void tma_prefetch(Thread& t, const void* map, Site site);
 void bulk_commit(Thread& t);

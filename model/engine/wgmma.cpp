@@ -1,5 +1,6 @@
 #include "engine/wgmma.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/barriers.hpp"
@@ -139,6 +140,17 @@ void read_panel(Cta& cta, const std::vector<std::uint32_t>& chunks, int rows, bo
   }
 }
 
+/// Pair p of thread t: row 16 (t / 32) + (t % 32) / 4 + 8 (p % 2), k = 2 (t % 4) + 8 (p / 2) and the next.
+void read_fragments(const std::array<std::array<std::uint32_t, 4>, 128>& registers, float* panel) {
+  for (std::size_t t = 0; t < 128; ++t) {
+    for (std::size_t p = 0; p < 4; ++p) {
+      float* to = panel + (16 * (t / 32) + t % 32 / 4 + 8 * (p % 2)) * 16 + 2 * (t % 4) + 8 * (p / 2);
+      to[0] = widen(static_cast<std::uint16_t>(registers[t][p] & 0xffff));
+      to[1] = widen(static_cast<std::uint16_t>(registers[t][p] >> 16));
+    }
+  }
+}
+
 /// Executes queued operations of groups before `group`, at most `limit`; runs of one accumulator are moved only once.
 void execute(Warpgroup& g, int group, std::size_t limit) {
   static thread_local std::vector<float> dense(64 * 256), a(64 * 16), b(16 * 256);
@@ -156,7 +168,10 @@ void execute(Warpgroup& g, int group, std::size_t limit) {
     } else if (!held) {
       gather(*op, dense.data());
     }
-    read_panel(*g.cta, op->a, 64, false, false, a.data());
+    if (op->a_in_registers)
+      read_fragments(op->a_registers, a.data());
+    else
+      read_panel(*g.cta, op->a, 64, false, false, a.data());
     read_panel(*g.cta, op->b, op->n, op->b_mn_major, true, b.data());
     multiply(dense.data(), a.data(), b.data(), op->n);
     keep = std::move(op);
@@ -204,20 +219,27 @@ bool legal(Thread& t, const MatrixView& view, int rows, bool mn_major, const cha
   return false;
 }
 
+/// What the thread has brought to the rendezvous.
+const WgmmaRegisters& registers_of(const Thread& t) {
+  return *reinterpret_cast<const WgmmaRegisters*>(t.collective_value);
+}
+
 void form(Thread& t, int n, std::uint64_t a, std::uint64_t b, bool accumulate, bool b_mn_major, Site site) {
   Machine& m = *t.machine;
   Warpgroup& g = *t.group;
   auto op = std::make_unique<WgmmaOp>();
   const MatrixView view_a = decode_descriptor(a), view_b = decode_descriptor(b);
+  op->a_in_registers = registers_of(*g.threads[0]).a != nullptr;
   if (n % 8 != 0 || n < 8 || n > 256) {
     m.hazard(Hazard::illegal_descriptor, site, [&] { return t.label() + ": N = " + std::to_string(n); });
     return;
   }
-  if (!legal(t, view_a, 64, false, "A", site) || !legal(t, view_b, n, b_mn_major, "B", site)) return;
+  if (!op->a_in_registers && !legal(t, view_a, 64, false, "A", site)) return;
+  if (!legal(t, view_b, n, b_mn_major, "B", site)) return;
   op->n = n;
   op->accumulate = accumulate;
   op->b_mn_major = b_mn_major;
-  op->a = operand_chunks(view_a, 64, false);
+  if (!op->a_in_registers) op->a = operand_chunks(view_a, 64, false);
   op->b = operand_chunks(view_b, n, b_mn_major);
   op->group = t.wgmma_committed;
   const Epoch stamp(g.agent, op->group + 1);
@@ -225,11 +247,14 @@ void form(Thread& t, int n, std::uint64_t a, std::uint64_t b, bool accumulate, b
     if (!async_read_chunks(m, g.threads.data(), 128, *t.cta, *chunks, stamp, site)) return;
   }
   for (std::size_t i = 0; i < 128; ++i) {
-    op->accumulators[i] = reinterpret_cast<float*>(g.threads[i]->collective_value);
+    const WgmmaRegisters& registers = registers_of(*g.threads[i]);
+    op->accumulators[i] = registers.accumulators;
+    // Copied now: a write under the multiplication is reported when it happens.
+    if (registers.a) std::copy_n(registers.a, 4, op->a_registers[i].begin());
   }
   OpCount& counter = m.report().counter(Op::wgmma);
   ++counter.calls;
-  counter.bytes += 64 * 32 + n * 32;
+  counter.bytes += (op->a_in_registers ? 0 : 64 * 32) + n * 32;
   g.queue.push_back(std::move(op));
   if (!g.token) {
     g.token = true;
@@ -270,8 +295,43 @@ void accumulator_destroyed(AccumulatorState& state) {
           t.group->queue.size());  // the operations must not write a stack that is gone
 }
 
-void wgmma_issue(Thread& t, float* values, AccumulatorState& state, int n, std::uint64_t a, std::uint64_t b,
-                 bool accumulate, bool b_mn_major, Site site) {
+void operand_created(OperandState& state) {
+  state.owner = &current();
+}
+
+void operand_written(OperandState& state, Site site) {
+  Thread& t = *state.owner;
+  state.touched = ++t.register_sequence;
+  if (state.group < t.wgmma_waited) return;
+  t.machine->hazard(Hazard::operand_in_flight, site, [&] {
+    return t.label() + ": a multiplication of group " + std::to_string(state.group) +
+           " may still read the registers; groups waited for: " + std::to_string(t.wgmma_waited);
+  });
+}
+
+void operand_used(Thread& t, OperandState& state, Site site) {
+  if (state.touched == 0) {
+    t.machine->hazard(Hazard::uninitialised_read, site,
+                      [&] { return t.label() + ": operand registers never written"; });
+  }
+  if (state.touched > t.fence_sequence) {
+    t.machine->hazard(Hazard::missing_wgmma_fence, site, [&] {
+      return t.label() + ": no wgmma.fence since the operand registers were written";
+    });
+  }
+  state.group = t.wgmma_committed;
+}
+
+void operand_destroyed(OperandState& state) {
+  Thread& t = *state.owner;
+  if (state.group < t.wgmma_waited || t.group->queue.empty()) return;
+  t.machine->hazard(Hazard::operand_in_flight, Site{}, [&] {
+    return t.label() + ": the operand registers go out of scope under a multiplication";
+  });
+}
+
+void wgmma_issue(Thread& t, const WgmmaRegisters& registers, AccumulatorState& state, int n, std::uint64_t a,
+                 std::uint64_t b, bool accumulate, bool b_mn_major, Site site) {
   Machine& m = *t.machine;
   if (state.touched > t.fence_sequence || (state.group >= t.wgmma_waited && state.width != n)) {
     m.hazard(Hazard::missing_wgmma_fence, site, [&] {
@@ -287,7 +347,7 @@ void wgmma_issue(Thread& t, float* values, AccumulatorState& state, int n, std::
   state.group = t.wgmma_committed;
   state.width = n;
   state.shifted = 0;
-  t.collective_value = reinterpret_cast<std::uint64_t>(values);
+  t.collective_value = reinterpret_cast<std::uint64_t>(&registers);
   const std::uint64_t key = (a * 0x9e3779b97f4a7c15ull ^ b) * 0x9e3779b97f4a7c15ull ^
                             static_cast<std::uint64_t>(n * 4 + accumulate * 2 + b_mn_major) ^
                             static_cast<std::uint64_t>(t.wgmma_committed) << 32;

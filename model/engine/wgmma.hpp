@@ -30,6 +30,9 @@ struct WgmmaOp {
   bool accumulate = false, b_mn_major = false;
   std::array<float*, 128> accumulators{};
   std::vector<std::uint32_t> a, b;  ///< chunk addresses
+  /// A in registers instead of `a`: four pairs of each thread.
+  bool a_in_registers = false;
+  std::array<std::array<std::uint32_t, 4>, 128> a_registers{};
   int group = 0;
 };
 
@@ -47,8 +50,24 @@ void accumulator_created(AccumulatorState& state);
 void accumulator_touched(AccumulatorState& state, int index, Site site);
 void accumulator_destroyed(AccumulatorState& state);
 
-void wgmma_issue(Thread& t, float* values, AccumulatorState& state, int n, std::uint64_t a, std::uint64_t b,
-                 bool accumulate, bool b_mn_major, Site site);
+/// The same of a handle to operand registers.
+struct OperandState {
+  Thread* owner = nullptr;
+  std::int64_t touched = 0;
+  int group = -1;  ///< wgmma group that last reads it
+};
+void operand_created(OperandState& state);
+void operand_written(OperandState& state, Site site);
+void operand_used(Thread& t, OperandState& state, Site site);
+void operand_destroyed(OperandState& state);
+
+/// Registers of one thread that a multiplication uses; a is null if A is in shared memory.
+struct WgmmaRegisters {
+  float* accumulators;
+  const std::uint32_t* a;
+};
+void wgmma_issue(Thread& t, const WgmmaRegisters& registers, AccumulatorState& state, int n, std::uint64_t a,
+                 std::uint64_t b, bool accumulate, bool b_mn_major, Site site);
 void wgmma_commit(Thread& t);
 void wgmma_wait(Thread& t, int pending);
 

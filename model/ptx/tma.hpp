@@ -39,6 +39,10 @@ inline void load_box_multicast(Shared<u8> to, const TensorMap* map, i32 x, i32 y
     model::tma_load(e.t, to.address, {map, 3, {x, y, z}}, barrier.address, ctas, site);
   }
 }
+inline void load_bytes(Shared<u8> to, const u8* from, u32 bytes, Barrier barrier, Site site = Site::here()) {
+  if (Entry e = enter(model::Op::tma_load, site))
+    model::bulk_load(e.t, to.address, from, bytes, barrier.address, site);
+}
 inline void store_box(const TensorMap* map, i32 x, i32 y, Shared<u8> from, CachePolicy,
                       Site site = Site::here()) {
   if (Entry e = enter(model::Op::tma_store, site))

@@ -1,5 +1,5 @@
 // Asynchronous matrix multiply-accumulate of a warpgroup: D[64][N] += A[64][16] * B[N][16]^T, BF16 operands in shared
-// memory, FP32 accumulators behind a handle that knows when it may be touched.
+// memory (A also in registers), FP32 accumulators and A behind handles that know when they may be touched.
 #pragma once
 
 #include "engine/wgmma.hpp"
@@ -64,6 +64,26 @@ class Accumulator {
   mutable model::AccumulatorState state_;
 };
 
+/// One thread's part of A[64][16] in registers, two values each.
+class OperandA {
+ public:
+  OperandA() { model::operand_created(state_); }
+  ~OperandA() { model::operand_destroyed(state_); }
+  OperandA(const OperandA&) = delete;
+  OperandA& operator=(const OperandA&) = delete;
+
+  void set(int index, u32 value, Site site = Site::here()) {
+    model::operand_written(state_, site);
+    pair_[index] = value;
+  }
+  const u32* pairs() const { return pair_; }
+  model::OperandState& state() const { return state_; }
+
+ private:
+  u32 pair_[4] = {};
+  mutable model::OperandState state_;
+};
+
 inline void fence_accumulators(Site site = Site::here()) {
   if (Entry e = enter(model::Op::wgmma_fence, site)) e.t.fence_sequence = ++e.t.register_sequence;
 }
@@ -79,8 +99,17 @@ template <int width, bool b_mn_major, int N>
 requires(N >= width) void multiply(Accumulator<N>& d, MatrixDescriptor a, MatrixDescriptor b, bool accumulate,
                                    Site site = Site::here()) {
   if (Entry e = enter(model::Op::wgmma, site)) {
-    model::wgmma_issue(e.t, d.values(), d.state(), width, __builtin_bit_cast(u64, a),
+    model::wgmma_issue(e.t, {d.values(), nullptr}, d.state(), width, __builtin_bit_cast(u64, a),
                        __builtin_bit_cast(u64, b), accumulate, b_mn_major, site);
+  }
+}
+template <int width, bool b_mn_major, int N>
+requires(N >= width) void multiply(Accumulator<N>& d, const OperandA& a, MatrixDescriptor b, bool accumulate,
+                                   Site site = Site::here()) {
+  if (Entry e = enter(model::Op::wgmma, site)) {
+    model::operand_used(e.t, a.state(), site);
+    model::wgmma_issue(e.t, {d.values(), a.pairs()}, d.state(), width, 0, __builtin_bit_cast(u64, b),
+                       accumulate, b_mn_major, site);
   }
 }
 

@@ -46,6 +46,7 @@ Outcome run(const Case& c, model::LaunchOptions options, Change change = nullptr
   place(c.a_map, a.data, params.a);
   place(c.b_map, b.data, params.b);
   params.out = result.out.data();
+  params.bytes_at = reinterpret_cast<const std::uint8_t*>(a.data);
   params.x = c.x;
   params.y = c.y;
   params.bytes = c.bytes;
@@ -59,8 +60,9 @@ Outcome run(const Case& c, model::LaunchOptions options, Change change = nullptr
   options.cluster = c.cluster;
   options.threads = litmus::threads;
   options.shared_bytes = litmus::shared_bytes;
-  static constexpr void (*kernels[])(const litmus::Params&) = {litmus::load, litmus::store, litmus::multiply,
-                                                               litmus::phases, litmus::cluster};
+  static constexpr void (*kernels[])(const litmus::Params&) = {
+      litmus::load,       litmus::store,  litmus::multiply, litmus::multiply_registers,
+      litmus::load_bytes, litmus::phases, litmus::cluster};
   result.report = launch(options, memory, [&] { kernels[static_cast<int>(c.kernel)](params); });
   result.a.assign(a.data, a.data + c.a.size());
   result.out.pop_back();
@@ -119,6 +121,12 @@ TEST(ModelLitmus, EachSynchronisationIsNeeded) {
   expect_needed(multiply, Op::wgmma_fence, Hazard::missing_wgmma_fence);
   expect_needed(multiply, Op::wgmma_commit, Hazard::accumulator_in_flight);
   expect_needed(multiply, Op::wgmma_wait, Hazard::accumulator_in_flight);
+  const std::string registers = "multiply, A in registers", bytes = "load of contiguous bytes";
+  expect_needed(registers, Op::wgmma_fence, Hazard::missing_wgmma_fence);
+  expect_needed(registers, Op::wgmma_commit, Hazard::operand_in_flight);
+  expect_needed(registers, Op::wgmma_wait, Hazard::operand_in_flight);
+  expect_needed(bytes, Op::mbarrier_wait, Hazard::read_before_completion);
+  expect_needed(bytes, Op::mbarrier_expect_tx, Hazard::deadlock);
   expect_needed("phases of an mbarrier", Op::mbarrier_wait, Hazard::unordered_access);
   expect_needed("phases of an mbarrier", Op::mbarrier_arrive, Hazard::deadlock);
   expect_needed("stores into the other CTA, and elect", Op::mbarrier_wait, Hazard::read_before_completion);

@@ -24,6 +24,7 @@ inline constexpr u32 shared_bytes = 50176;
 
 struct Params {
   ptx::TensorMap a, b;
+  const u8* bytes_at = nullptr;  ///< load_bytes: the tensor of map a
   u32* out = nullptr;
   i32 x = 0, y = 0;
   u32 bytes = 0;    ///< of the box, whether inside the tensor or not
@@ -98,6 +99,52 @@ GEMMULE_DEVICE void multiply(const Params& p) {
 #pragma unroll
   for (int i = 0; i < 64; ++i)
     ptx::store(p.out + (ptx::thread_index() * 64 + static_cast<u32>(i)), numerics::bits_of(d.get(i)));
+}
+
+/// The same with A in registers, one slice of 16 k after the other in the same registers (B k-major).
+GEMMULE_DEVICE void multiply_registers(const Params& p) {
+  const Shared<u8> a = ptx::dynamic_shared();
+  const Shared<u8> b = a.bytes(64 * 128);
+  const Barrier barrier = prepare_barrier(1);
+  if (ptx::thread_index() == 0) {
+    ptx::arrive_expect_bytes(barrier, (64 + 128) * 128);
+    ptx::load_box(a, &p.a, 0, 0, barrier, ptx::CachePolicy::normal);
+    ptx::load_box(b, &p.b, 0, 0, barrier, ptx::CachePolicy::normal);
+  }
+  ptx::wait(barrier, 0);
+  ptx::Accumulator<128> d;
+  ptx::OperandA operand;
+  const ptx::MatrixDescriptor b_tile = ptx::swizzled_128(b, 16, 1024);
+  const u32 row = ptx::warp_index() * 16 + ptx::lane_index() / 4;
+#pragma unroll
+  for (u32 slice = 0; slice < 4; ++slice) {
+#pragma unroll
+    for (u32 pair = 0; pair < 4; ++pair) {
+      const u32 chunk = slice * 2 + pair / 2;
+      const u32 at = (row + pair % 2 * 8) * 128 + ((chunk ^ row % 8) << 4) + ptx::lane_index() % 4 * 4;
+      operand.set(static_cast<int>(pair), ptx::load(a.bytes(at).as<u32>()));
+    }
+    ptx::fence_accumulators();
+    ptx::multiply<128, false>(d, operand, b_tile.advance(slice * 32), slice != 0);
+    ptx::commit_multiplications();
+    ptx::wait_multiplications<0>();
+  }
+#pragma unroll
+  for (int i = 0; i < 64; ++i)
+    ptx::store(p.out + (ptx::thread_index() * 64 + static_cast<u32>(i)), numerics::bits_of(d.get(i)));
+}
+
+/// Contiguous bytes without a tensor map.
+GEMMULE_DEVICE void load_bytes(const Params& p) {
+  const Shared<u8> to = ptx::dynamic_shared();
+  const Barrier barrier = prepare_barrier(1);
+  if (ptx::thread_index() == 0) {
+    ptx::arrive_expect_bytes(barrier, p.bytes);
+    ptx::load_bytes(to, p.bytes_at, p.bytes, barrier);
+  }
+  ptx::wait(barrier, 0);
+  for (u32 i = ptx::thread_index(); i < p.bytes / 4; i += threads)
+    ptx::store(p.out + i, ptx::load(to.as<u32>() + i));
 }
 
 /// Phases alternate in parity; arrive publishes, wait observes. Two warps hand a word to and fro.

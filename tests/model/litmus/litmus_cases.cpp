@@ -159,6 +159,15 @@ std::vector<Case> all_cases() {
   }
   cases.push_back(multiply_case(false));
   cases.push_back(multiply_case(true));
+  Case registers = multiply_case(false);
+  registers.name = "multiply, A in registers";
+  registers.kernel = Kernel::multiply_registers;
+  cases.push_back(registers);
+  Case bytes = plain_case("load of contiguous bytes", Kernel::load_bytes);
+  bytes.bytes = 1040;
+  bytes.out.resize(bytes.bytes / 4);
+  std::memcpy(bytes.out.data(), bytes.a.data(), bytes.bytes);
+  cases.push_back(bytes);
   Case phases = plain_case("phases of an mbarrier", Kernel::phases);
   for (std::uint32_t round = 0; round < 6; ++round) {
     for (std::uint32_t lane = 0; lane < 32; ++lane) phases.out.push_back(round * 100 + 31 - lane);

@@ -10,7 +10,7 @@
 
 namespace gemmule::litmus {
 
-enum class Kernel : std::uint8_t { load, store, multiply, phases, cluster };
+enum class Kernel : std::uint8_t { load, store, multiply, multiply_registers, load_bytes, phases, cluster };
 
 struct Case {
   std::string name;

@@ -23,6 +23,8 @@ using litmus::Params;
 LITMUS_KERNEL(load)
 LITMUS_KERNEL(store)
 LITMUS_KERNEL(multiply)
+LITMUS_KERNEL(multiply_registers)
+LITMUS_KERNEL(load_bytes)
 LITMUS_KERNEL(phases)
 LITMUS_KERNEL(cluster)
 #undef LITMUS_KERNEL
@@ -51,7 +53,8 @@ ptx::TensorMap encoded(cuda::TensorMap map, const void* base) {
 
 bool run(const Case& c) {
   using Function = void (*)(Params);
-  static const Function functions[] = {run_load, run_store, run_multiply, run_phases, run_cluster};
+  static const Function functions[] = {run_load,       run_store,  run_multiply, run_multiply_registers,
+                                       run_load_bytes, run_phases, run_cluster};
   const Function function = functions[static_cast<int>(c.kernel)];
   Params params;
   std::uint16_t* a = upload(c.a);
@@ -60,6 +63,7 @@ bool run(const Case& c) {
   params.b = encoded(c.b_map, b);
   std::vector<std::uint32_t> out(c.out.size(), 0xEEEEEEEE);
   params.out = upload(out);
+  params.bytes_at = reinterpret_cast<const std::uint8_t*>(a);
   params.x = c.x;
   params.y = c.y;
   params.bytes = c.bytes;

@@ -63,6 +63,15 @@ GEMMULE_DEVICE void load_box_multicast(Shared<u8> to, const TensorMap* map, i32 
       : "memory");
 }
 
+/// cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [to], [from], bytes, [b];  16-byte units.
+GEMMULE_DEVICE void load_bytes(Shared<u8> to, const u8* from, u32 bytes, Barrier barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          to.address),
+      "l"(from), "r"(bytes), "r"(barrier.address)
+      : "memory");
+}
+
 /// cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [map, {x, y}], [from], p;
 GEMMULE_DEVICE void store_box(const TensorMap* map, i32 x, i32 y, Shared<u8> from, CachePolicy policy) {
   asm volatile(

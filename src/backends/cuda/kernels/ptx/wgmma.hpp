@@ -1,6 +1,6 @@
 // Asynchronous matrix multiply-accumulate of a warpgroup, sm_90a: D[64][N] += A[64][16] * B[N][16]^T, BF16 operands in
-// shared memory, FP32 accumulators in registers. The accumulators may be touched only before fence_accumulators() of the
-// next multiplication and after a wait that covers the last one.
+// shared memory (A also in registers), FP32 accumulators in registers. Accumulators and operands in registers may be touched only
+// before fence_accumulators() of the next multiplication and after a wait that covers the last one.
 #pragma once
 
 #include "ptx/shared.hpp"
@@ -54,6 +54,14 @@ struct Accumulator {
 #pragma unroll
     for (int i = 0; i + distance < count; ++i) value[i] = value[i + distance];
   }
+};
+
+/// One thread's part of A[64][16] in registers: pairs of neighbouring k of rows r = 16 (t / 32) + (t % 32) / 4 and r + 8:
+///   pair 0  row r, k = 2 (t % 4) and the next      pair 2  row r, k + 8
+///   pair 1  row r + 8, the same k                  pair 3  row r + 8, k + 8
+struct OperandA {
+  u32 pair[4];
+  GEMMULE_DEVICE void set(int index, u32 value) { pair[index] = value; }
 };
 
 /// wgmma.fence.sync.aligned;
@@ -167,11 +175,53 @@ requires(N >= 256) GEMMULE_DEVICE void multiply_width(Width<256>, Accumulator<N>
         "n"(b_mn_major ? 1 : 0));
 }
 
+// ... d, {a0, a1, a2, a3}, b, scale_d, 1, 1, transpose_b;  a in registers.
+template <bool b_mn_major, int N>
+requires(N >= 64) GEMMULE_DEVICE void multiply_width(Width<64>, Accumulator<N>& d, const OperandA& a,
+                                                     MatrixDescriptor b, bool accumulate) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.u32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n"
+      "}"
+      : GEMMULE_ACCUMULATORS_16(0), GEMMULE_ACCUMULATORS_16(16)
+      : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "l"(__builtin_bit_cast(u64, b)),
+        "r"(static_cast<u32>(accumulate)), "n"(b_mn_major ? 1 : 0));
+}
+
+template <bool b_mn_major, int N>
+requires(N >= 128) GEMMULE_DEVICE void multiply_width(Width<128>, Accumulator<N>& d, const OperandA& a,
+                                                      MatrixDescriptor b, bool accumulate) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.u32 p, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, p, 1, 1, %70;\n"
+      "}"
+      : GEMMULE_ACCUMULATORS_16(0), GEMMULE_ACCUMULATORS_16(16), GEMMULE_ACCUMULATORS_16(32),
+        GEMMULE_ACCUMULATORS_16(48)
+      : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "l"(__builtin_bit_cast(u64, b)),
+        "r"(static_cast<u32>(accumulate)), "n"(b_mn_major ? 1 : 0));
+}
+
 #undef GEMMULE_ACCUMULATORS_16
 #undef GEMMULE_ACCUMULATORS_4
 
 template <int width, bool b_mn_major, int N>
 GEMMULE_DEVICE void multiply(Accumulator<N>& d, MatrixDescriptor a, MatrixDescriptor b, bool accumulate) {
+  multiply_width<b_mn_major>(Width<width>{}, d, a, b, accumulate);
+}
+template <int width, bool b_mn_major, int N>
+GEMMULE_DEVICE void multiply(Accumulator<N>& d, const OperandA& a, MatrixDescriptor b, bool accumulate) {
   multiply_width<b_mn_major>(Width<width>{}, d, a, b, accumulate);
 }
 

@@ -1,0 +1,45 @@
+// Arithmetic on packed values: pairs of 8-bit floats and of bfloat16. The element at the lower address is in the low half.
+#pragma once
+
+#include "ptx/types.hpp"
+
+namespace gemmule::ptx {
+
+/// cvt.rn.f16x2.e4m3x2 d, half of a;  exact; NaN gives 0x7FFF.
+template <int half>
+GEMMULE_DEVICE u32 expand_e4m3(u32 bytes) {
+  u32 pair;
+  if constexpr (half == 0)
+    asm("{\n"
+        ".reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %1;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+        "}"
+        : "=r"(pair)
+        : "r"(bytes));
+  else
+    asm("{\n"
+        ".reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %1;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, high;\n"
+        "}"
+        : "=r"(pair)
+        : "r"(bytes));
+  return pair;
+}
+
+/// mul.rn.bf16x2 d, a, b;  subnormals kept; NaN gives 0x7FFF.
+GEMMULE_DEVICE u32 multiply_bf16(u32 a, u32 b) {
+  u32 product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
+/// prmt.b32 d, a, b, selector;  Byte i of the result is byte (selector >> 4 i & 7) of {a, b}, a's first.
+GEMMULE_DEVICE u32 permute_bytes(u32 a, u32 b, u32 selector) {
+  u32 result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(selector));
+  return result;
+}
+
+}  // namespace gemmule::ptx
