@@ -49,10 +49,12 @@ class Collector {
     if (!good) fail(m);
   }
 
-  /// The rule for a value of `type` that should be `expected` within `bound`.
-  void value(DType type, Mismatch m) {
+  /// The rule for a value of `type` that should be `expected` within `bound`, or what float32 overflow becomes.
+  void value(DType type, Mismatch m, bool overflow) {
     const double largest = reference::max_finite(type);
     const bool saturating = reference::saturates(type);
+    if (overflow && (!std::isfinite(m.got) || (saturating && std::fabs(m.got) == largest)))
+      return element(true, 0, m);
     if (std::isnan(m.expected)) return element(is_nan_code(type, m.got_code), 0, m);
     if (saturating) m.expected = std::clamp(m.expected, -largest, largest);
     if (std::isinf(m.expected)) return element(m.got == m.expected, 0, m);
@@ -64,6 +66,9 @@ class Collector {
     const double error = std::fabs(m.got - m.expected);
     element(error <= m.bound, error, m);
   }
+
+  /// A scale code of a block whose values underflow or overflow in float32, and which that leaves undecided.
+  void undecided_scale() { ++check_.elements; }
 
   void scale(std::uint8_t got, std::uint8_t expected, std::int64_t row, std::int64_t column) {
     ++check_.elements;
@@ -125,8 +130,10 @@ class Comparison {
 
   void compare_value(Collector& c, const reference::Values& values, DType type, const void* data,
                      std::int64_t index, std::int64_t row, std::int64_t column) {
-    c.value(type, {row, column, reference::load(data, type, index), values.value[index], values.bound[index],
-                   reference::load_code(data, type, index)});
+    c.value(type,
+            {row, column, reference::load(data, type, index), values.value[index], values.bound[index],
+             reference::load_code(data, type, index)},
+            values.overflow[index] != 0);
   }
 
   void finish(Collector& c) { report_.checks.push_back(c.finish()); }
@@ -173,6 +180,9 @@ class Comparison {
     const std::int64_t index = m * p.width() + n;
     const std::uint32_t code = reference::load_code(data, p.d, index);
     const double truth = exact.d.value[index];
+    const double magnitude = std::fabs(reference::decode(p.d, code));
+    const bool finite = magnitude < reference::max_finite(p.d);  // false for NaN
+    if (exact.d.overflow[index] && !finite) return c.element(true, 0, {m, n, truth, truth, 0, code});
     if (scale == 0xFF)  // right only if the block has a NaN, which the check of the scales decides
       return c.element(is_nan_code(p.d, code), 0, {m, n, reference::decode(p.d, code), truth, 0, code});
     const double multiplier = reference::multiplier(*in.norm_const, scale);
@@ -212,11 +222,36 @@ class Comparison {
     finish(c);
   }
 
-  /// The exact D of up to 32 elements, `step` apart, rounded to float32.
-  std::vector<float> block(std::int64_t index, std::int64_t count, std::int64_t step) const {
-    std::vector<float> values(count);
-    for (std::int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(exact.d.value[index + i * step]);
-    return values;
+  /// The largest |D| of up to 32 elements, `step` apart, as float32: exact, and at the ends of the bounds.
+  struct Block {
+    float exact, lowest, highest;
+    bool overflow;
+  };
+  Block block(std::int64_t index, std::int64_t count, std::int64_t step) const {
+    Block b{};
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t at = index + i * step;
+      const auto magnitude = static_cast<float>(std::fabs(exact.d.value[at]));
+      const double bound = exact.d.bound[at];
+      if (std::isnan(magnitude)) return {magnitude, magnitude, magnitude, false};
+      b.exact = std::max(b.exact, magnitude);
+      b.lowest = std::max(b.lowest, static_cast<float>(magnitude - bound));
+      b.highest = std::max(b.highest, static_cast<float>(magnitude + bound));
+      b.overflow |= exact.d.overflow[at] != 0;
+    }
+    return b;
+  }
+
+  /// One scale code; `encode` is row_scale_code or col_scale_code.
+  template <class Encode>
+  void check_scale(Collector& c, std::uint8_t got, const Block& block, Encode encode, std::int64_t row,
+                   std::int64_t column) const {
+    const auto code = [&](float largest) { return encode(std::span(&largest, 1), p.d, *in.norm_const); };
+    const std::uint8_t expected = code(block.exact);
+    const std::uint8_t lowest = code(block.lowest), highest = block.overflow ? 0xFF : code(block.highest);
+    const bool undecided = block.overflow || highest - lowest > 1;
+    if (got != expected && undecided && lowest <= got && got <= highest) return c.undecided_scale();
+    c.scale(got, expected, row, column);
   }
 
   void row_scales() {
@@ -224,9 +259,9 @@ class Comparison {
     const std::int64_t width = p.width(), blocks = ceil_div(width, 32);
     for (std::int64_t m = 0; m < rows(); ++m)
       for (std::int64_t b = 0; b < blocks; ++b) {
-        const auto values = block(m * width + b * 32, std::min<std::int64_t>(32, width - b * 32), 1);
-        c.scale(out.sfd_row[reference::scale_index(m, b, blocks)],
-                reference::row_scale_code(values, p.d, *in.norm_const), m, b * 32);
+        const Block values = block(m * width + b * 32, std::min<std::int64_t>(32, width - b * 32), 1);
+        check_scale(c, out.sfd_row[reference::scale_index(m, b, blocks)], values, reference::row_scale_code,
+                    m, b * 32);
       }
     if (settings.poison)
       for (std::int64_t m = rows(); m < ceil_div(in.m, 128) * 128; ++m)
@@ -247,8 +282,8 @@ class Comparison {
       const RowRange range = reference::rows_of(p, in, g);
       for (std::int64_t m = range.begin; m < range.end; m += 32)
         for (std::int64_t n = 0; n < width; ++n)
-          c.scale(out.sfd_col[code_at(range, n, m)],
-                  reference::col_scale_code(block(m * width + n, 32, width), p.d, *in.norm_const), m, n);
+          check_scale(c, out.sfd_col[code_at(range, n, m)], block(m * width + n, 32, width),
+                      reference::col_scale_code, m, n);
     }
     if (settings.poison) {
       // The rows that no expert owns, as one more expert.

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "backends/cpu_support.hpp"
 #include "backends/reference/formats.hpp"
 #include "backends/reference/layout.hpp"
 #include "backends/reference/reference.hpp"
@@ -263,6 +265,73 @@ TEST(VerifyNonFinite, OverflowOfANarrowFormatIsInfinity) {
   ASSERT_GT(infinite, 100);
   reference::store(out.d.data(), DType::float16, first, 1000.0f);
   EXPECT_FALSE(verify::compare(t.problem, t.inputs(), t.operands(out)).passed());
+}
+
+/// alpha and beta at which float32 underflows or overflows somewhere between the products and D.
+struct Extreme {
+  float alpha, beta;
+};
+
+TEST(VerifyExtremes, AcceptsFloat32UnderflowAndOverflow) {
+  constexpr Extreme extremes[] = {{1e-45f, 1}, {1e-30f, 1}, {1e-23f, 1}, {1e-21f, 1}, {1e-19f, 1},
+                                  {1e10f, 1},  {1e19f, 1},  {1e20f, 1},  {1e25f, 1},  {3e38f, 1},
+                                  {1, 1e-39f}, {1, 1e-20f}, {1, 1e20f},  {1, 3e38f}};
+  std::vector<Problem> problems;
+  for (const DType d : {DType::bfloat16, DType::float32}) {
+    problems.push_back(basic_problem(Op::srelu, Format::mxfp4, 32, 64));
+    problems.push_back(basic_problem(Op::dglu, Format::bf16, 32, 64));
+    for (Problem& p : problems) p.d = d;
+  }
+  for (const ActFunc act : {ActFunc::dswiglu, ActFunc::dgeglu, ActFunc::dsituglu}) {
+    problems.push_back(basic_problem(Op::dglu, Format::mxfp8, 32, 64, act));
+    problems.push_back(basic_problem(Op::dglu, Format::nvfp4, 32, 64, act));
+    problems.back().epilogue_op = EpilogueOp::srelu;
+  }
+  problems.push_back(basic_problem(Op::srelu, Format::mxfp8, 32, 64));
+  problems.push_back(basic_problem(Op::srelu, Format::nvfp4, 32, 64));
+  problems.back().tanh_clamp_scale = 8;
+  for (Problem& p : problems) {
+    p.has_dbias = p.op == Op::dglu;
+    for (const Extreme& extreme : extremes) {
+      TestProblem t = make_problem(p, {128, 0, 128}, 0, 5);
+      for (int g = 0; g < 3; ++g) t.alpha.as<float>()[g] = extreme.alpha;
+      for (int g = 0; g < 3 && p.op == Op::dglu; ++g) t.beta.as<float>()[g] = extreme.beta;
+      Outputs out = run_cpu(t);
+      const verify::Report report =
+          verify::compare(t.problem, t.inputs(), t.operands(out), {.poison = poison_byte});
+      EXPECT_TRUE(report.passed()) << describe(t) << " alpha " << extreme.alpha << " beta " << extreme.beta
+                                   << "\n"
+                                   << verify::to_string(report);
+    }
+  }
+}
+
+TEST(VerifyExtremes, StillRejectsWrongValues) {
+  Problem p = basic_problem(Op::dglu, Format::bf16, 32, 64);
+  p.d = DType::float32;
+  for (const float alpha : {1e-22f, 1e20f}) {
+    TestProblem t = make_problem(p, {128}, 0, 5);
+    t.alpha.as<float>()[0] = alpha;
+    for (int m = 0; m < 128; ++m) t.prob.as<float>()[m] = 1;
+    Outputs out = run_cpu(t);
+    float* d = out.d.as<float>();
+    float* largest = std::max_element(d, d + 128 * 64, [](float a, float b) { return a < b; });
+    if (alpha < 1)
+      ASSERT_LT(*largest, 1e-37f);
+    else
+      ASSERT_TRUE(std::isinf(*largest));
+    *largest = alpha < 1 ? *largest * 1.7f : 1e30f;
+    EXPECT_FALSE(verify::compare(t.problem, t.inputs(), t.operands(out)).passed()) << alpha;
+  }
+  // A scale code that no value within the bounds would give.
+  p = basic_problem(Op::dglu, Format::mxfp8, 32, 64);
+  TestProblem t = make_problem(p, {128}, 0, 5);
+  t.alpha.as<float>()[0] = 1e20f;
+  Outputs out = run_cpu(t);
+  ASSERT_TRUE(verify::compare(t.problem, t.inputs(), t.operands(out)).passed());
+  std::uint8_t* scales = out.sfd_row.data();
+  std::replace(scales, scales + out.sfd_row.size(), std::uint8_t{0xFE}, std::uint8_t{0x70});
+  EXPECT_FALSE(verify::compare(t.problem, t.inputs(), t.operands(out)).find("sfd_row")->passed());
 }
 
 TEST(RelativeFrobenius, OfKnownVectors) {

@@ -1,5 +1,6 @@
 #include "backends/reference/activation.hpp"
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <limits>
@@ -25,14 +26,19 @@ double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
+double at_least_one(double x) {
+  return std::max(1.0, std::fabs(x));
+}
+
 Derivatives swiglu(double gate, double input) {
   const double s = sigmoid(gate);
   const double slope = gate * (1 - s);
   const double error = formula_error + std::fabs(slope) * argument_rounding;
   Derivatives d;
-  d.gate = {input * s * (1 + slope), std::fabs(input) * (s * error + tiny) * (1 + std::fabs(slope))};
-  d.input = {gate * s, std::fabs(gate) * (s * error + tiny)};
-  d.act = {gate * s * input, d.input.error * std::fabs(input)};
+  d.gate = {input * s * (1 + slope), std::fabs(input) * (s * error + tiny) * (1 + std::fabs(slope)),
+            at_least_one(input) * (1 + std::fabs(gate))};
+  d.input = {gate * s, std::fabs(gate) * (s * error + tiny), at_least_one(gate)};
+  d.act = {gate * s * input, d.input.error * std::fabs(input), at_least_one(input) * at_least_one(gate)};
   return d;
 }
 
@@ -60,10 +66,13 @@ Derivatives geglu(const Problem& p, double gate, double input) {
   const double input_filter = input_inside ? (p.geglu_value_filter ? input : 1.0) : 0.0;
   Derivatives d;
   d.gate = {up * s * (1 + slope) * gate_filter,
-            up_magnitude * (s * error + tiny) * (1 + std::fabs(slope)) * std::fabs(gate_filter)};
+            up_magnitude * (s * error + tiny) * (1 + std::fabs(slope)) * std::fabs(gate_filter),
+            (1 + std::fabs(scaled)) * at_least_one(up_magnitude) * at_least_one(gate_filter)};
   d.input = {clamped_gate * s * input_filter,
-             std::fabs(clamped_gate) * (s * error + tiny) * std::fabs(input_filter)};
-  d.act = {clamped_gate * s * up, std::fabs(clamped_gate) * (s * error + tiny) * up_magnitude};
+             std::fabs(clamped_gate) * (s * error + tiny) * std::fabs(input_filter),
+             at_least_one(clamped_gate) * at_least_one(input_filter)};
+  d.act = {clamped_gate * s * up, std::fabs(clamped_gate) * (s * error + tiny) * up_magnitude,
+           at_least_one(clamped_gate) * at_least_one(up_magnitude)};
   return d;
 }
 
@@ -76,33 +85,36 @@ Derivatives situglu(const Problem& p, double gate, double input) {
   // Float32 loses the small factors 1 - tanh^2 and, in the closed form for beta1 = 4, a small sigmoid to cancellation,
   // so the magnitudes leave them out.
   d.gate = {u * (saturating * s + gating),
-            std::fabs(u) * (situ_error * (s + saturating + std::fabs(gating)) + situ_floor)};
-  d.input = {g * (1 - tu * tu), situ_error * beta1 * std::fabs(tg)};
-  d.act = {g * u, situ_error * beta1 * std::fabs(tg) * std::fabs(u)};
+            std::fabs(u) * (situ_error * (s + saturating + std::fabs(gating)) + situ_floor),
+            at_least_one(u) * (1 + beta1)};
+  d.input = {g * (1 - tu * tu), situ_error * beta1 * std::fabs(tg), at_least_one(beta1)};
+  d.act = {g * u, situ_error * beta1 * std::fabs(tg) * std::fabs(u), at_least_one(beta1) * at_least_one(u)};
   return d;
 }
 
 }  // namespace
 
 Estimate limited(Estimate e) {
-  // An infinite error times a zero factor is NaN: the float32 intermediate overflowed although the truth is finite.
-  if (std::isfinite(e.value) && (std::fabs(e.value) > FLT_MAX || std::isnan(e.error)))
-    e.error = std::numeric_limits<double>::infinity();
+  if (std::isnan(e.error)) e.error = std::numeric_limits<double>::infinity();  // infinity * 0, beyond double
+  if (std::isfinite(e.value) && !(std::fabs(e.value) + e.error <= FLT_MAX)) e.overflow = true;
   return e;
 }
 
 Estimate srelu(const Problem& p, Estimate x, double prob) {
   const double r = relu(x.value);
-  const double reachable = x.value + x.error > 0 || std::isnan(x.value) ? x.error : 0;
+  double reachable = x.value + x.error > 0 || std::isnan(x.value) ? x.error : 0;
   Estimate y;
   if (p.tanh_clamp_scale == 0) {
-    y = limited({r * r, 2 * r * reachable + reachable * reachable + formula_error * r * r});
+    y = {r * r, 2 * r * reachable + reachable * reachable + formula_error * r * r};
   } else {
     const double s = p.tanh_clamp_scale, t = std::tanh(r / s), c = s * t;
+    reachable += underflow * at_least_one(s);
     y = {c * c, 2 * c * (1 - t * t) * reachable + reachable * reachable + formula_error * c * c +
                     2 * s * s * tanh_error};
   }
-  return limited({y.value * prob, y.error * std::fabs(prob)});
+  y.error += underflow;
+  y.overflow = x.overflow || limited(y).overflow;
+  return limited({y.value * prob, y.error * std::fabs(prob) + underflow, y.overflow});
 }
 
 Derivatives glu(const Problem& p, double gate, double input) {
@@ -116,16 +128,19 @@ Derivatives glu(const Problem& p, double gate, double input) {
   }
 }
 
-Estimate product(Estimate r, Estimate factor) {
-  return limited(
-      {r.value * factor.value, r.error * std::fabs(factor.value) + std::fabs(r.value) * factor.error});
+Estimate product(Estimate r, const Factor& factor) {
+  const double error = r.error * std::fabs(factor.value) + std::fabs(r.value) * factor.error;
+  const double lost = underflow * factor.reach * at_least_one(r.value);
+  const double largest = at_least_one(std::fabs(r.value) + r.error) * factor.reach;
+  return limited({r.value * factor.value, error + lost, r.overflow || !(largest <= FLT_MAX)});
 }
 
 Estimate post_process(EpilogueOp op, Estimate d) {
   if (op == EpilogueOp::none) return d;
   const double r = relu(d.value);
-  if (op == EpilogueOp::relu) return {r, d.error};
-  return limited({r * r, 2 * r * d.error + d.error * d.error + formula_error * r * r});
+  if (op == EpilogueOp::relu) return {r, d.error, d.overflow};
+  return limited(
+      {r * r, 2 * r * d.error + d.error * d.error + formula_error * r * r + underflow, d.overflow});
 }
 
 }  // namespace gemmule::reference

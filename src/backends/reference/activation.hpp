@@ -9,24 +9,36 @@ namespace gemmule::reference {
 struct Estimate {
   double value = 0;
   double error = 0;
+  bool overflow = false;  ///< a float32 intermediate may exceed FLT_MAX: infinity and NaN are allowed too
 };
+
+/// What one float32 operation loses below the smallest normal number, twice over: every formula has several of them.
+inline constexpr double underflow = 0x1p-148;
 
 /// D of sReLU for the pre-activation x: prob * relu(x)^2, or prob * (s * tanh(relu(x) / s))^2.
 Estimate srelu(const Problem& p, Estimate x, double prob);
 
+/// What R is multiplied with, in several steps. `reach` bounds the product of any of these steps (at least 1): it decides
+/// whether an intermediate can overflow, and how much one that underflows is magnified afterwards.
+struct Factor {
+  double value = 0;
+  double error = 0;
+  double reach = 1;
+};
+
 /// d act/d gate, d act/d input and act itself, with the error of each formula. D and the dprob term are R times these.
 struct Derivatives {
-  Estimate gate, input, act;
+  Factor gate, input, act;
 };
 Derivatives glu(const Problem& p, double gate, double input);
 
-/// The product of two estimates, limited().
-Estimate product(Estimate r, Estimate factor);
+/// R times a factor, limited().
+Estimate product(Estimate r, const Factor& factor);
 
 /// epilogue_op on a final d value.
 Estimate post_process(EpilogueOp op, Estimate d);
 
-/// The same value, without a bound (infinite error) if float32 overflows on the way to it.
+/// Marks what may have overflowed in float32.
 Estimate limited(Estimate e);
 
 }  // namespace gemmule::reference

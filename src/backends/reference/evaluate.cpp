@@ -1,6 +1,7 @@
 // The oracle: for every output one plain loop in double over exactly decoded operands.
 #include <algorithm>
 #include <atomic>
+#include <cfloat>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -71,7 +72,8 @@ Estimate dot(const double* a, const double* b, std::int64_t k) {
     total_magnitude += magnitude[j];
   }
   const double terms = static_cast<double>(k);
-  return limited({total, 0x1p-22 * std::sqrt(terms) * total_magnitude + terms * 0x1p-149});
+  return limited({total, 0x1p-22 * std::sqrt(terms) * total_magnitude + terms * 0x1p-149,
+                  total_magnitude > FLT_MAX});  // a partial sum may overflow
 }
 
 /// Calls work(i) for 0 <= i < count on every core when there is enough to do.
@@ -91,10 +93,11 @@ void parallel_for(std::int64_t count, std::int64_t cost, const std::function<voi
 void put(Values& out, std::int64_t index, Estimate e) {
   out.value[index] = e.value;
   out.bound[index] = e.error;
+  out.overflow[index] = e.overflow;
 }
 
 Estimate get(const Values& in, std::int64_t index) {
-  return {in.value[index], in.bound[index]};
+  return {in.value[index], in.bound[index], in.overflow[index] != 0};
 }
 
 /// Adds the rounding to an output format.
@@ -111,25 +114,30 @@ struct Sum {
   void add(Estimate e) {
     total.value += e.value;
     total.error += e.error;
+    total.overflow |= e.overflow;
     magnitude += std::fabs(e.value);
   }
   Estimate result(std::int64_t count) const {
     const double accumulation = 0x1p-22 * std::sqrt(static_cast<double>(count)) * magnitude;
-    return {total.value, total.error + accumulation};
+    return limited({total.value, total.error + accumulation, total.overflow || magnitude > FLT_MAX});
   }
 };
 
 /// The maximum of estimates: between the largest of all lower ends and the largest of all upper ends.
 struct Largest {
   double value = -std::numeric_limits<double>::infinity(), lower = value, upper = value;
-  void add(Estimate e) { merge({e.value, e.value - e.error, e.value + e.error}); }
+  bool overflow = false;
+  void add(Estimate e) { merge({e.value, e.value - e.error, e.value + e.error, e.overflow}); }
   void merge(const Largest& other) {
+    overflow |= other.overflow;
     if (std::isnan(value)) return;
     value = other.value > value || std::isnan(other.value) ? other.value : value;
     lower = std::max(lower, other.lower);
     upper = std::max(upper, other.upper);
   }
-  Estimate result() const { return {value, value == lower ? 0.0 : std::max(upper - value, value - lower)}; }
+  Estimate result() const {
+    return limited({value, value == lower ? 0.0 : std::max(upper - value, value - lower), overflow});
+  }
 };
 
 class Evaluation {
@@ -159,6 +167,7 @@ class Evaluation {
   static void resize(Values& v, std::int64_t size) {
     v.value.assign(size, not_written);
     v.bound.assign(size, not_written);
+    v.overflow.assign(size, 0);
   }
 
   int amax_entries() const { return p.op == Op::srelu ? 1 : 2; }
@@ -191,7 +200,8 @@ class Evaluation {
     for (std::int64_t n = 0; n < p.n; ++n) {
       const double bias = p.bias == DType::none ? -0.0 : load(o.bias, p.bias, g * p.n + n);
       const double value = alpha * acc[n].value + bias;
-      const Estimate x = limited({value, std::fabs(alpha) * acc[n].error + 0x1p-23 * std::fabs(value)});
+      const Estimate x = limited(
+          {value, std::fabs(alpha) * acc[n].error + 0x1p-23 * std::fabs(value) + underflow, acc[n].overflow});
       put(result.c, m * p.n + n, rounded_to(p.c, x));
       finish_d(m, n, srelu(p, x, prob(m)));
     }
@@ -207,8 +217,12 @@ class Evaluation {
       const double gate = beta * static_cast<float>(load(o.c_in, p.c, m * p.width() + gate_column));
       const double input = beta * static_cast<float>(load(o.c_in, p.c, m * p.width() + input_column));
       const Derivatives derivatives = glu(p, gate, input);
-      const Estimate r = limited({acc[n].value * square, acc[n].error * square + 0x1p-149});
-      const Estimate r_prob = limited({r.value * prob(m), r.error * std::fabs(prob(m))});
+      // alpha^2 is a float32 of its own, which may overflow or underflow.
+      const Estimate r = limited({acc[n].value * square,
+                                  acc[n].error * square + underflow * std::max(1.0, std::fabs(acc[n].value)),
+                                  acc[n].overflow || square > FLT_MAX});
+      const Estimate r_prob =
+          limited({r.value * prob(m), r.error * std::fabs(prob(m)) + underflow, r.overflow});
       finish_d(m, gate_column, product(r_prob, derivatives.gate));
       finish_d(m, input_column, product(r_prob, derivatives.input));
       dprob.add(product(r, derivatives.act));
@@ -224,7 +238,7 @@ class Evaluation {
     d = post_process(p.epilogue_op, d);
     if (p.has_amax) {
       const std::int64_t entry = p.op == Op::srelu ? 0 : column / 32 % 2;
-      row_amax_[m * amax_entries() + entry].add({std::fabs(d.value), d.error});
+      row_amax_[m * amax_entries() + entry].add({std::fabs(d.value), d.error, d.overflow});
     }
     put(result.d, m * p.width() + column, output(d));
   }

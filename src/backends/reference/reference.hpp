@@ -9,10 +9,12 @@
 namespace gemmule::reference {
 
 /// One output in double before rounding to its dtype, and the largest error decisions allow for each element
-/// (half an ulp of the output format + accumulation and formula terms carried through the epilogue).
+/// (half an ulp of the output format + accumulation, formula and underflow terms carried through the epilogue).
 struct Values {
   std::vector<double> value;
   std::vector<double> bound;
+  std::vector<std::uint8_t>
+      overflow;  ///< 1: float32 may overflow on the way, so infinity and NaN are right too
   bool empty() const { return value.empty(); }
 };
 
