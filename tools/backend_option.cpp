@@ -2,15 +2,19 @@
 
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/device.hpp"
+#include "text.hpp"
 
 namespace gemmule::cli {
 
 void BackendChoice::add_to(CLI::App& command) {
   command.add_option("--backend", name, "Who does the work (default auto: the fastest that is available)")
       ->check(CLI::IsMember({"auto", "reference", "cpu", "cuda"}));
-  command.add_option("--device", device, "CUDA device (default 0)")->check(CLI::Range(0, 1023));
+  command.add_option("--device", device, "CUDA device (default 0)")
+      ->transform(decimal)
+      ->check(CLI::Range(0, 1023));
   command
       .add_option("--threads", threads, "Threads of the cpu backend (default: all, or GEMMULE_NUM_THREADS)")
+      ->transform(decimal)
       ->check(CLI::Range(1, 1024));
 }
 

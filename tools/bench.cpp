@@ -181,30 +181,40 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--op", given->ops, "Operators (default srelu,dglu)")
       ->delimiter(',')
       ->check(CLI::IsMember({"srelu", "dglu"}));
-  command
-      ->add_option("--models", given->models,
-                   "MoE layers of public models (see info); default: two square shapes")
-      ->delimiter(',');
+  CLI::Option* models = command
+                            ->add_option("--models", given->models,
+                                         "MoE layers of public models (see info); default: two square shapes")
+                            ->delimiter(',');
   command->add_option("--formats", given->formats, "Number formats (default bf16,mxfp8,nvfp4)")
       ->delimiter(',')
       ->check(CLI::IsMember({"bf16", "mxfp8", "mxfp8_e5m2", "mxfp4", "nvfp4"}));
   command->add_option("--backend", given->backend, "auto, cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command->add_option("--experts", given->experts, "Experts without --models (default 4)")
+      ->excludes(models)
+      ->transform(decimal)
       ->check(CLI::Range(1, 1024));
   command->add_option("--rows", given->rows, "Rows of each expert, a multiple of 128 (default 512)")
+      ->transform(decimal)
       ->check([](const std::string& text) {
         const bool good = !text.empty() && text.size() < 9 &&
                           text.find_first_not_of("0123456789") == text.npos && std::stol(text) > 0 &&
                           std::stol(text) % 128 == 0;
         return good ? std::string() : "expected a positive multiple of 128";
       });
-  command->add_option("--n", given->n, "N without --models (default 2048)")->check(CLI::Range(32, 1 << 20));
+  command->add_option("--n", given->n, "N without --models (default 2048)")
+      ->excludes(models)
+      ->transform(decimal)
+      ->check(CLI::Range(32, 1 << 20));
   command->add_option("--k", given->k, "K without --models (default 2048 and 256)")
+      ->excludes(models)
+      ->transform(decimal)
       ->check(CLI::Range(32, 1 << 20));
   command->add_option("--threads", given->threads, "Threads (default: all, or GEMMULE_NUM_THREADS)")
+      ->transform(decimal)
       ->check(CLI::Range(1, 1024));
   command->add_option("--repeats", given->repeats, "Rounds; the best counts (default 5)")
+      ->transform(decimal)
       ->check(CLI::Range(1, 1000));
   command->add_flag("--no-baseline", given->no_baseline, "Time the operators only");
   command->add_flag("--cpu-time", given->cpu_time,

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <new>
@@ -23,6 +24,10 @@ int fail(const Terminal& terminal, int code, const std::string& message) {
 
 /// CLI11 would only say that a subcommand is missing.
 void check_subcommand(const CLI::App& app, const std::string& name) {
+  if (name.starts_with("-")) {
+    if (app.get_option_no_throw(name)) return;
+    throw InvalidArgument("unknown option " + io::quote(name) + ", expected a subcommand (gemmule --help)");
+  }
   std::string names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (command->get_name() == name) return;
@@ -36,7 +41,10 @@ int dispatch(const std::vector<std::string>& arguments, const Terminal& terminal
   Action action;
   app.require_subcommand(1);
   app.set_version_flag("--version", version());
-  app.footer("Exit codes: 0 success, 1 verification failed, 2 bad arguments or bad file, 3 device trouble.");
+  app.footer(
+      "Exit codes: 0 success, 1 verification failed, 2 bad arguments, or a file (or standard output) that "
+      "cannot "
+      "be read or written, 3 device trouble or out of memory.");
   add_info(app, action);
   add_make(app, action);
   add_prepare(app, action);
@@ -44,7 +52,7 @@ int dispatch(const std::vector<std::string>& arguments, const Terminal& terminal
   add_verify(app, action);
   add_bench(app, action);
   add_precompile(app, action);
-  if (!arguments.empty() && !arguments[0].starts_with("-")) check_subcommand(app, arguments[0]);
+  if (!arguments.empty()) check_subcommand(app, arguments[0]);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them last first
   } catch (const CLI::ParseError& error) {
@@ -69,7 +77,7 @@ int run(const std::vector<std::string>& arguments, const Terminal& terminal) {
   try {
     const int code = dispatch(arguments, terminal);
     terminal.out.flush();
-    if (!terminal.out) return fail(terminal, device_trouble, "the output could not be written");
+    if (!terminal.out) return fail(terminal, bad_input, "standard output cannot be written");
     return code;
   } catch (const RuntimeFailure& error) {
     return fail(terminal, device_trouble, error.what());
@@ -83,6 +91,8 @@ int run(const std::vector<std::string>& arguments, const Terminal& terminal) {
 }
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ,
+              SIG_IGN);  // a file above the size limit is then an error of write(), which is reported
   return run({argv + 1, argv + std::max(argc, 1)},
              {std::cout, std::cerr, shows_colour(STDOUT_FILENO), ::isatty(STDERR_FILENO) != 0});
 }

@@ -7,7 +7,7 @@
 
 namespace gemmule::cli {
 
-/// Exit codes.
+/// Exit codes. bad_input: also a file or standard output that cannot be written; device_trouble: also out of memory.
 inline constexpr int success = 0, verification_failed = 1, bad_input = 2, device_trouble = 3;
 
 /// What the command may assume about where its output goes.

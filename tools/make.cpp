@@ -132,21 +132,29 @@ void add_make(CLI::App& app, Action& action) {
       ->required()
       ->check(CLI::IsMember({"srelu", "dglu"}));
   make_command->add_option("--model", given->model, "MoE layer of a public model: " + names);
-  make_command->add_option("--experts", given->experts, "Number of experts")->check(CLI::Range(1, 1024));
-  make_command->add_option("--n", given->n,
-                           "Columns of an expert's output (srelu) or of each half of it (dglu)");
-  make_command->add_option("--k", given->k, "Reduction length");
-  make_command->add_option("--rows", given->rows,
-                           "Tokens of each expert, R,R,... (default: drawn, skewed, some empty)");
+  make_command->add_option("--experts", given->experts, "Number of experts")
+      ->transform(decimal)
+      ->check(CLI::Range(1, 1024));
+  make_command
+      ->add_option("--n", given->n, "Columns of an expert's output (srelu) or of each half of it (dglu)")
+      ->transform(decimal);
+  make_command->add_option("--k", given->k, "Reduction length")->transform(decimal);
+  CLI::Option* rows = make_command->add_option(
+      "--rows", given->rows, "Tokens of each expert, R,R,... (default: drawn, skewed, some empty)");
   make_command
       ->add_option("--tokens", given->tokens,
                    "Tokens to route when --rows is not given (default 256 per expert)")
+      ->excludes(rows)
+      ->transform(decimal)
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
   make_command->add_option("--format", given->format, "Number format of A and B")
       ->required()
       ->check(CLI::IsMember({"bf16", "mxfp8", "mxfp8_e5m2", "mxfp4", "nvfp4"}));
-  make_command->add_option("--seed", given->seed, "Seed of all random data (default 0)");
-  make_command->add_option("-o,--output", given->output, "Problem file to write")->required();
+  make_command->add_option("--seed", given->seed, "Seed of all random data (default 0)")->transform(decimal);
+  make_command
+      ->add_option("-o,--output", given->output,
+                   "Problem file to write; a regular file is replaced as a whole")
+      ->required();
   make_command->add_option("options", given->options, "option=value ...");
   make_command->footer(option_help());
   make_command->callback(

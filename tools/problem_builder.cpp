@@ -78,9 +78,12 @@ class Builder {
 
   void read_options() {
     const bool dglu = spec_.op == Op::dglu;
-    alpha_ = static_cast<float>(io::parse_number("alpha", take("alpha", "1")));
-    if (dglu) beta_ = static_cast<float>(io::parse_number("beta", take("beta", "1")));
-    norm_const_ = static_cast<float>(io::parse_number("norm_const", take("norm_const", "1")));
+    if (!dglu && format_.scale == DType::none)
+      throw InvalidArgument(
+          "--format bf16: srelu is block-scaled, expected mxfp8, mxfp8_e5m2, mxfp4 or nvfp4");
+    alpha_ = io::parse_float("alpha", take("alpha", "1"));
+    if (dglu) beta_ = io::parse_float("beta", take("beta", "1"));
+    norm_const_ = io::parse_float("norm_const", take("norm_const", "1"));
     if (!dglu) bias_ = take("bias", "");
     c_dtype_ = io::parse_dtype("c_dtype", take("c_dtype", "bfloat16"));
     if (dglu && c_dtype_ != DType::float32 && c_dtype_ != DType::float16 && c_dtype_ != DType::bfloat16 &&
@@ -100,6 +103,8 @@ class Builder {
       throw InvalidArgument("sf_vec_size=32: nvfp4 has one scale for 16 values");
     if (const auto found = options_.find("m_aligned"); found != options_.end())
       m_aligned_ = io::parse_int("m_aligned", found->second);
+    if (m_aligned_ != 256 && m_aligned_ != 128)
+      throw InvalidArgument("m_aligned=" + std::to_string(m_aligned_) + ": expected 256 or 128");
 
     io::SreluArguments srelu;  // names and values are checked before the long work
     io::DgluArguments dglu_arguments;

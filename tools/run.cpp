@@ -24,7 +24,7 @@ int run_command(const RunArguments& given, const Terminal& terminal) {
   const auto start = std::chrono::steady_clock::now();
   const io::TensorMap result = io::run_problem(problem, runner.cuda_device);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  io::write_safetensors(given.output, {{"op", problem.op == Op::srelu ? "srelu" : "dglu"}}, result);
+  io::write_safetensors(given.output, problem.metadata, result);
 
   std::string names;
   for (const auto& [name, tensor] : result) names += " " + name;
@@ -41,7 +41,10 @@ void add_run(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("run", "Run a problem and write its outputs");
   command->add_option("problem", given->problem, "Problem file")->required();
   given->backend.add_to(*command);
-  command->add_option("-o,--output", given->output, "Result file to write")->required();
+  command
+      ->add_option("-o,--output", given->output,
+                   "Result file to write; a regular file is replaced as a whole")
+      ->required();
   command->callback([given, &action] {
     action = [given](const Terminal& terminal) { return run_command(*given, terminal); };
   });

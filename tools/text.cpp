@@ -1,5 +1,6 @@
 #include "text.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 
@@ -30,6 +31,12 @@ std::string summary(const io::LoadedProblem& problem) {
     text += " clamp " + number(*clamp);
   return text + ", " + std::to_string(problem.experts) + " experts, M " + std::to_string(problem.m) + ", N " +
          std::to_string(problem.n) + ", K " + std::to_string(problem.k);
+}
+
+std::string decimal(const std::string& text) {
+  if (text.empty() || text.size() > 19 || text.find_first_not_of("0123456789") != text.npos)
+    throw CLI::ValidationError(io::printable(text) + ": expected a whole number of 1 to 19 decimal digits");
+  return text.substr(std::min(text.find_first_not_of('0'), text.size() - 1));
 }
 
 std::string joined(const std::vector<std::int64_t>& values) {

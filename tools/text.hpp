@@ -16,6 +16,10 @@ std::string summary(const io::LoadedProblem& problem);
 /// The format's name on the command line: "bf16", "mxfp8", ...; "mxfp4/16" for its variant with 16 values a scale.
 std::string format_label(const io::LoadedProblem& problem);
 
+/// Text of an option that is a whole number, for CLI::Option::transform: decimal digits and no more (CLI11 alone would take
+/// 010 for 8, and -1 for 2^64-1).
+std::string decimal(const std::string& text);
+
 /// "1,2,3".
 std::string joined(const std::vector<std::int64_t>& values);
 

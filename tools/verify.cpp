@@ -40,7 +40,7 @@ io::TensorMap read_result(const io::LoadedProblem& problem, const std::string& p
   io::TensorMap result;
   for (const auto& [name, entry] : reader.tensors()) result.emplace(name, reader.read(name));
   try {
-    io::check_result(problem, result);
+    io::check_result(problem, reader.metadata(), result);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(io::printable(path) + ": " + error.what());
   }

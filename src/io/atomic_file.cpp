@@ -25,7 +25,8 @@ std::string resolve(const std::string& path) {
   if (path.empty()) cannot_write(path, "the name is empty");
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (fs::exists(status) && !fs::is_regular_file(status)) cannot_write(path, "not a regular file");
+  if (fs::exists(status) && !fs::is_regular_file(status))
+    cannot_write(path, "not a regular file, which could be replaced as a whole");
   if (fs::is_symlink(fs::symlink_status(path, error))) {
     const fs::path target = fs::canonical(path, error);
     if (error) cannot_write(path, error.message());

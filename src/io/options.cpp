@@ -1,6 +1,7 @@
 #include "io/options.hpp"
 
 #include <charconv>
+#include <cmath>
 #include <functional>
 
 #include "gemmule/error.hpp"
@@ -27,6 +28,20 @@ std::pair<int, int> parse_pair(std::string_view key, const std::string& value) {
   const std::string_view text = value;
   return {parse_whole<int>(key, text.substr(0, comma), value, expected),
           parse_whole<int>(key, text.substr(comma + 1), value, expected)};
+}
+
+float parse_positive(std::string_view key, const std::string& value) {
+  const auto number = static_cast<float>(parse_number(key, value));
+  if (!(number > 0 && std::isfinite(number) && std::isfinite(1 / number)))
+    bad(key, value, "a number above 0, finite in float32 like its reciprocal");
+  return number;
+}
+
+/// Infinity means no clamp.
+float parse_clamp(std::string_view key, const std::string& value) {
+  const auto number = static_cast<float>(parse_number(key, value));
+  if (std::isnan(number)) bad(key, value, "a number, or an infinity for no clamp");
+  return number;
 }
 
 bool is_none(const std::string& value) {
@@ -105,21 +120,18 @@ const std::vector<OptionRow<DgluArguments>>& rows(const DgluArguments*) {
   using A = DgluArguments;
   static const auto table = [] {
     auto all = common_rows<A>();
-    const auto number = [&](const char* key, float DgluOptions::*member) {
-      all.push_back({key, "number", [=](A& a, const std::string& v) {
-                       a.options.*member = static_cast<float>(parse_number(key, v));
-                     }});
+    const auto number = [&](const char* key, const char* form, float DgluOptions::*member, auto parse) {
+      all.push_back({key, form, [=](A& a, const std::string& v) { a.options.*member = parse(key, v); }});
     };
     all.push_back({"act_func", "dswiglu|dgeglu|dsituglu",
                    [](A& a, const std::string& v) { a.options.act_func = act_func_from_name(v); }});
     all.push_back({"linear_offset", "number|none", [](A& a, const std::string& v) {
                      a.options.linear_offset.reset();
-                     if (!is_none(v))
-                       a.options.linear_offset = static_cast<float>(parse_number("linear_offset", v));
+                     if (!is_none(v)) a.options.linear_offset = parse_float("linear_offset", v);
                    }});
-    number("geglu_alpha", &DgluOptions::geglu_alpha);
-    number("glu_clamp_max", &DgluOptions::glu_clamp_max);
-    number("glu_clamp_min", &DgluOptions::glu_clamp_min);
+    number("geglu_alpha", "number", &DgluOptions::geglu_alpha, parse_float);
+    number("glu_clamp_max", "number|inf", &DgluOptions::glu_clamp_max, parse_clamp);
+    number("glu_clamp_min", "number|-inf", &DgluOptions::glu_clamp_min, parse_clamp);
     all.push_back({"geglu_filter", "automatic|mask|value", [](A& a, const std::string& v) {
                      if (v == "automatic" || is_none(v))
                        a.options.geglu_filter = GegluFilter::automatic;
@@ -130,8 +142,8 @@ const std::vector<OptionRow<DgluArguments>>& rows(const DgluArguments*) {
                      else
                        bad("geglu_filter", v, "automatic, mask or value");
                    }});
-    number("situ_beta1", &DgluOptions::situ_beta1);
-    number("situ_beta2", &DgluOptions::situ_beta2);
+    number("situ_beta1", "number", &DgluOptions::situ_beta1, parse_positive);
+    number("situ_beta2", "number", &DgluOptions::situ_beta2, parse_positive);
     all.push_back({"epilogue_op", "none|identity|relu|srelu", [](A& a, const std::string& v) {
                      a.options.epilogue_op = is_none(v) ? EpilogueOp::none : epilogue_op_from_name(v);
                    }});
@@ -178,6 +190,12 @@ int parse_int(std::string_view key, const std::string& value) {
 
 double parse_number(std::string_view key, const std::string& value) {
   return parse_whole<double>(key, value, value, "a number");
+}
+
+float parse_float(std::string_view key, const std::string& value) {
+  const auto number = static_cast<float>(parse_number(key, value));
+  if (!std::isfinite(number)) bad(key, value, "a number that is finite in float32");
+  return number;
 }
 
 DType parse_dtype(std::string_view key, const std::string& value) {

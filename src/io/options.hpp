@@ -21,6 +21,8 @@ std::vector<std::pair<std::string, std::string>> option_names(Op op);
 bool parse_bool(std::string_view key, const std::string& value);
 int parse_int(std::string_view key, const std::string& value);
 double parse_number(std::string_view key, const std::string& value);
+/// A number that is finite in float32.
+float parse_float(std::string_view key, const std::string& value);
 DType parse_dtype(std::string_view key, const std::string& value);
 
 }  // namespace gemmule::io

@@ -53,8 +53,9 @@ Problem check_problem(const LoadedProblem& problem);
 /// the names and shapes of a result file; what the operator does not write is zero. The problem is left as it is.
 TensorMap run_problem(const LoadedProblem& problem, std::optional<int> cuda_device = {});
 
-/// Throws InvalidArgument unless `result` holds exactly the outputs of `problem`, in their dtypes and shapes.
-void check_result(const LoadedProblem& problem, const TensorMap& result);
+/// Throws InvalidArgument unless `result` holds exactly the outputs of `problem`, in their dtypes and shapes, and the
+/// operator and options in its metadata, where it has them, are those of the problem.
+void check_result(const LoadedProblem& problem, const Metadata& metadata, const TensorMap& result);
 
 /// The checked description of a problem and the pointers of one call: inputs from `problem` (dprob holds its initial
 /// values), outputs into `result`, which has passed check_result().

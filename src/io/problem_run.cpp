@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "io/options.hpp"
 #include "io/place.hpp"
 #include "io/problem_file.hpp"
 #include "operators/checks.hpp"
@@ -129,6 +130,37 @@ Problem check(Tensors tensors, const Options& options, operators::Needed needed)
   return key.problem;
 }
 
+Problem checked(auto arguments) {
+  attach(arguments.tensors, describe(arguments));
+  return check(arguments.tensors, arguments.options, operators::Needed::inputs);
+}
+
+/// What a file key means when it is absent; empty for one that must be there, and for options.
+std::string file_default(const std::string& key) {
+  if (key == "weight_mode") return "dense";
+  return key == "b_major" ? "k" : "";
+}
+
+/// One entry of a result's metadata. Keys that are no options of the operator say nothing about the call.
+void check_metadata(const LoadedProblem& problem, const std::string& key, const std::string& value) {
+  const auto ours = problem.metadata.find(key);
+  const std::string known = ours == problem.metadata.end() ? file_default(key) : ours->second;
+  if (value == known || key == "format" || key == "comment") return;
+  const bool same = std::visit(
+      [&](auto arguments) {
+        const Problem before = checked(arguments);
+        try {
+          return set_option(arguments, key, value) ? checked(arguments) == before : known.empty();
+        } catch (const Error&) {  // a value that the problem's tensors could not have
+          return false;
+        }
+      },
+      problem.arguments);
+  if (!same)
+    throw InvalidArgument(key + "=" + printable(value) + " in the result, expected that of the problem" +
+                          (known.empty() ? "" : ", " + printable(known)));
+}
+
 template <class T>
 T* pointer(const Tensor& tensor) {
   return static_cast<T*>(tensor.data);
@@ -190,13 +222,7 @@ Operands outputs_of(const DgluTensors& t) {
 }  // namespace
 
 Problem check_problem(const LoadedProblem& problem) {
-  return std::visit(
-      [](const auto& arguments) {
-        auto tensors = arguments.tensors;
-        attach(tensors, describe(arguments));
-        return check(tensors, arguments.options, operators::Needed::inputs);
-      },
-      problem.arguments);
+  return std::visit([](const auto& arguments) { return checked(arguments); }, problem.arguments);
 }
 
 TensorMap run_problem(const LoadedProblem& problem, std::optional<int> cuda_device) {
@@ -205,7 +231,8 @@ TensorMap run_problem(const LoadedProblem& problem, std::optional<int> cuda_devi
                     problem.arguments);
 }
 
-void check_result(const LoadedProblem& problem, const TensorMap& result) {
+void check_result(const LoadedProblem& problem, const Metadata& metadata, const TensorMap& result) {
+  for (const auto& [key, value] : metadata) check_metadata(problem, key, value);
   const Outputs outputs = describe(problem);
   for (const Output& output : outputs) {
     const auto found = result.find(output.name);

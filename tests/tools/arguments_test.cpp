@@ -1,6 +1,11 @@
 // What the command says to help requests and to bad input.
-#include "command.hpp"
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <fstream>
+
+#include "command.hpp"
 #include "gemmule/error.hpp"
 #include "models.hpp"
 #include "random.hpp"
@@ -52,6 +57,7 @@ TEST(Arguments, BadOnesAreOneLineAndExitTwo) {
   };
   const Row table[] = {
       {{}, "subcommand is required"},
+      {{"--nope"}, "unknown option '--nope'"},
       {{"nonsense"}, "unknown subcommand 'nonsense', expected one of info, make"},
       {{"info", "extra"}, "extra"},
       {{"make"}, "required"},
@@ -73,11 +79,22 @@ TEST(Arguments, BadOnesAreOneLineAndExitTwo) {
       {dglu({"vector_f32=yes"}), "vector_f32=yes: expected true or false"},
       {dglu({"m_aligned=many"}), "m_aligned=many: expected an integer"},
       {dglu({"m_aligned=64"}), "m_aligned"},
-      {dglu({"m_aligned=0"}), ""},
+      {dglu({"m_aligned=0"}), "m_aligned=0: expected 256 or 128"},
       {dglu({"mma_tiler_mn=256"}), "mma_tiler_mn=256: expected two integers"},
       {dglu({"mma_tiler_mn=256,256,1"}), "mma_tiler_mn=256,256,1: expected two integers"},
       {dglu({"mma_tiler_mn=256,100"}), "mma_tiler_mn"},
       {dglu({"cluster_shape_mn=3,1"}), "cluster_shape_mn"},
+      {dglu({"--rows", "1,2", "--tokens", "9"}), "--rows excludes --tokens"},
+      {dglu({"--seed=-1"}), "--seed: -1: expected a whole number"},
+      {dglu({"--seed", "0x10"}), "--seed: 0x10: expected a whole number"},
+      {dglu({"--seed", "18446744073709551616"}), "--seed: 18446744073709551616: expected a whole number"},
+      {dglu({"alpha=1e39"}), "alpha=1e39: expected a number that is finite in float32"},
+      {dglu({"beta=nan"}), "beta=nan: expected a number that is finite in float32"},
+      {dglu({"norm_const=inf"}), "norm_const=inf: expected a number that is finite in float32"},
+      {dglu({"geglu_alpha=nan"}), "geglu_alpha=nan: expected a number that is finite"},
+      {dglu({"glu_clamp_max=nan"}), "glu_clamp_max=nan: expected a number"},
+      {dglu({"situ_beta1=0"}), "situ_beta1=0: expected a number above 0"},
+      {dglu({"situ_beta2=1e-40"}), "situ_beta2=1e-40: expected a number above 0"},
       {dglu({"geglu_alpha=big"}), "geglu_alpha=big: expected a number"},
       {dglu({"geglu_filter=both"}), "geglu_filter=both: expected automatic, mask or value"},
       {dglu({"epilogue_op=gelu"}), "gelu"},
@@ -91,7 +108,7 @@ TEST(Arguments, BadOnesAreOneLineAndExitTwo) {
       {dglu({"norm_const=0"}), "norm_const"},
       {dglu({"norm_const=-1"}), "norm_const"},
       {dglu({"acc_dtype=float16"}), "acc_dtype"},
-      {srelu("bf16", {}), "sfa"},
+      {srelu("bf16", {}), "--format bf16: srelu is block-scaled"},
       {srelu("nvfp4", {"sf_vec_size=32"}), "sf_vec_size"},
       {srelu("nvfp4", {"b_major=n"}), "b_major"},
       {srelu("mxfp8", {"d_dtype=float32"}), "d_dtype"},
@@ -102,14 +119,14 @@ TEST(Arguments, BadOnesAreOneLineAndExitTwo) {
       {{"make", "--op", "srelu", "--format", "nvfp4", "--experts", "1", "--n", "32", "--k", "33", "-o", out},
        "k=33"},
       {{"make", "--op", "srelu", "--format", "nvfp4", "--experts", "1", "--n", "-4", "--k", "32", "-o", out},
-       "n=-4"},
+       "--n: -4: expected a whole number"},
       {{"make", "--op", "srelu", "--format", "nvfp4", "--experts", "1025", "--n", "32", "--k", "32", "-o",
         out},
        "--experts"},
       {{"prepare", dir / "missing", "--format", "mxfp8", "-o", out}, "cannot read"},
       {{"prepare", example("srelu"), "--format", "mxfp8", "bias=float32", "-o", out},
        "a capture has no bias"},
-      {{"prepare", example("srelu"), "--format", "bf16", "-o", out}, "sfa"},
+      {{"prepare", example("srelu"), "--format", "bf16", "-o", out}, "--format bf16: srelu is block-scaled"},
       {{"prepare", example("situglu"), "--format", "bf16", "-o", out}, "dsituglu"},
       {{"prepare", example("srelu"), "--format", "mxfp8"}, "--output is required"},
       {{"prepare", example("srelu"), "--format", "mxfp8", "-o", dir / "no/dir/out"}, "cannot write"},
@@ -127,6 +144,10 @@ TEST(Arguments, BadOnesAreOneLineAndExitTwo) {
       {{"bench", "--rows", "100"}, "positive multiple of 128"},
       {{"bench", "--n", "40", "--op", "dglu"}, "--n 40: dglu needs a multiple of 32"},
       {{"bench", "--repeats", "0"}, "--repeats"},
+      {{"bench", "--models", "qwen3-235b", "--n", "64"}, "--models excludes --n"},
+      {{"bench", "--models", "qwen3-235b", "--k", "64"}, "--models excludes --k"},
+      {{"prepare", example("srelu"), "--format", "mxfp8", "-o", "/dev/null"},
+       "'/dev/null': not a regular file"},
       {{"bench", "--html", dir / "no/dir/x.html"}, "cannot write"},
       {{"precompile"}, "--arch is required"},
       {{"precompile", "--arch", "sm_80"}, "--arch"},
@@ -140,6 +161,42 @@ TEST(Arguments, BadOnesAreOneLineAndExitTwo) {
     EXPECT_THAT(finished.err, HasSubstr(row.message)) << line;
   }
   EXPECT_TRUE(files_in(dir.path()).empty()) << "nothing may be written";
+}
+
+TEST(Arguments, NumbersAreDecimal) {
+  TemporaryDirectory dir;
+  const Finished made = succeed({"make", "--op", "dglu", "--format", "bf16", "--rows", "1", "--n", "032",
+                                 "--k", "040", "--seed", "010", "-o", dir / "p", "glu_clamp_max=7"});
+  EXPECT_THAT(made.out, HasSubstr("N 32, K 40"));
+  EXPECT_EQ(io::SafetensorsReader(dir / "p").metadata().at("comment"), "random data, seed 10");
+}
+
+TEST(Arguments, OutputThatCannotBeWrittenIsExitTwo) {
+  std::ofstream full("/dev/full");
+  std::ostringstream err;
+  EXPECT_EQ(run({"info"}, {full, err, false, false}), bad_input);
+  EXPECT_EQ(err.str(), "gemmule: standard output cannot be written\n");
+}
+
+/// In a process of its own, which the limit is for.
+TEST(Arguments, FileSizeLimitLeavesNothing) {
+  TemporaryDirectory dir;
+  std::string out = dir / "p";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit limit{4096, 4096};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    std::vector<std::string> words{"gemmule", "make", "--op", "dglu", "--format", "bf16", "--rows",
+                                   "256",     "--n",  "64",   "--k",  "64",       "-o",   out};
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    ::_exit(main(static_cast<int>(argv.size()), argv.data()));
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), bad_input);
+  EXPECT_TRUE(files_in(dir.path()).empty());
 }
 
 TEST(Arguments, ControlCharactersDoNotReachTheTerminal) {

@@ -210,6 +210,41 @@ TEST(Pipeline, ResultsMustHaveTheRightTensors) {
               HasSubstr("unknown tensor 'more'"));
 }
 
+TEST(Pipeline, ResultsMustBeThoseOfTheProblem) {
+  TemporaryDirectory dir;
+  succeed(make("dglu", "mxfp8", dir / "p", {"generate_dbias=true", "norm_const=1"}));
+  succeed({"run", dir / "p", "-o", dir / "r"});
+  const auto verified = [&](const char* key, const char* value) {
+    Contents result(dir / "r");
+    if (value)
+      result.metadata[key] = value;
+    else
+      result.metadata.erase(key);
+    result.write(dir / "other");
+    return gemmule({"verify", dir / "p", "--result", dir / "other"});
+  };
+  const std::pair<const char*, const char*> wrong[] = {{"op", "srelu"},
+                                                       {"ab_dtype", "float8_e5m2"},
+                                                       {"weight_mode", "discrete"},
+                                                       {"act_func", "dgeglu"},
+                                                       {"c_dtype", "float16"},
+                                                       {"d_dtype", "float8_e5m2"},
+                                                       {"sf_vec_size", "16"},
+                                                       {"b_major", "n"},
+                                                       {"epilogue_op", "srelu"},
+                                                       {"act_func", "junk"}};
+  for (const auto& [key, value] : wrong) {
+    const Finished finished = verified(key, value);
+    EXPECT_EQ(finished.code, bad_input) << key;
+    EXPECT_THAT(finished.err, HasSubstr("other: " + std::string(key) + "=" + value + " in the result"))
+        << key;
+  }
+  const std::pair<const char*, const char*> right[] = {
+      {"op", nullptr},        {"act_func", "dswiglu"}, {"weight_mode", "dense"}, {"b_major", "k"},
+      {"situ_beta1", "4.00"}, {"comment", "another"},  {"producer", "a test"}};
+  for (const auto& [key, value] : right) EXPECT_EQ(verified(key, value).code, success) << key;
+}
+
 TEST(Pipeline, ProblemsMustHaveTheRightTensors) {
   TemporaryDirectory dir;
   succeed(make("dglu", "mxfp8", dir / "dglu"));
