@@ -58,6 +58,9 @@ inline void store(u32* to, u32 value, Site site = Site::here()) {
 inline void store(u16* to, u16 value, Site site = Site::here()) {
   global_store(to, value, site);
 }
+inline void store(u8* to, u8 value, Site site = Site::here()) {
+  global_store(to, value, site);
+}
 inline void store(u64* to, u64 value, Site site = Site::here()) {
   global_store(to, value, site);
 }

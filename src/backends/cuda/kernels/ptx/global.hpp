@@ -53,6 +53,11 @@ GEMMULE_DEVICE void store(u16* to, u16 value) {
   asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(value) : "memory");
 }
 
+/// st.global.u8 [a], b;
+GEMMULE_DEVICE void store(u8* to, u8 value) {
+  asm volatile("st.global.u8 [%0], %1;" ::"l"(to), "r"(static_cast<u32>(value)) : "memory");
+}
+
 /// st.global.u64 [a], b;
 GEMMULE_DEVICE void store(u64* to, u64 value) {
   asm volatile("st.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
