@@ -1,27 +1,13 @@
 // The CUDA backend's grouped_gemm_dglu behind C functions, so that dglu_torch.py can time it and PyTorch in one process.
 #include <cstdint>
-#include <cstring>
 #include <memory>
 
 #include "backends/cuda/cuda.hpp"
-#include "gemmule/error.hpp"
+#include "bench_c.hpp"
 
 using gemmule::DType;
 
 namespace {
-
-thread_local char last_error[1024];
-
-template <class Function>
-int guarded(Function function) {
-  try {
-    function();
-    return 0;
-  } catch (const std::exception& error) {
-    std::strncpy(last_error, error.what(), sizeof last_error - 1);
-    return 1;
-  }
-}
 
 DType type_of(int bits) {
   return bits == 32 ? DType::float32 : bits == 16 ? DType::float16 : DType::bfloat16;

@@ -19,16 +19,15 @@ class DeviceProblem {
     operands_.m = t.m;
     operands_.a = put(t.a);
     operands_.sfa = put(t.sfa);
-    std::vector<std::int64_t> b_ptrs, sfb_ptrs;
-    for (const Buffer& b : t.b) b_ptrs.push_back(reinterpret_cast<std::int64_t>(put(b)));
-    for (const Buffer& sfb : t.sfb) sfb_ptrs.push_back(reinterpret_cast<std::int64_t>(put(sfb)));
+    for (const Buffer& b : t.b) b_ptrs_.push_back(reinterpret_cast<std::int64_t>(put(b)));
+    for (const Buffer& sfb : t.sfb) sfb_ptrs_.push_back(reinterpret_cast<std::int64_t>(put(sfb)));
     if (t.problem.discrete) {
-      operands_.b_ptrs = static_cast<const std::int64_t*>(put(b_ptrs.data(), b_ptrs.size() * 8));
-      if (!sfb_ptrs.empty())
-        operands_.sfb_ptrs = static_cast<const std::int64_t*>(put(sfb_ptrs.data(), sfb_ptrs.size() * 8));
+      operands_.b_ptrs = static_cast<const std::int64_t*>(put(b_ptrs_.data(), b_ptrs_.size() * 8));
+      if (!sfb_ptrs_.empty())
+        operands_.sfb_ptrs = static_cast<const std::int64_t*>(put(sfb_ptrs_.data(), sfb_ptrs_.size() * 8));
     } else {
-      operands_.b = reinterpret_cast<const void*>(b_ptrs.at(0));
-      operands_.sfb = sfb_ptrs.empty() ? nullptr : reinterpret_cast<const void*>(sfb_ptrs[0]);
+      operands_.b = reinterpret_cast<const void*>(b_ptrs_.at(0));
+      operands_.sfb = sfb_ptrs_.empty() ? nullptr : reinterpret_cast<const void*>(sfb_ptrs_[0]);
     }
     offsets_ = put(t.padded_offsets.data(), t.padded_offsets.size() * 4);
     operands_.padded_offsets = static_cast<const std::int32_t*>(offsets_);
@@ -61,6 +60,13 @@ class DeviceProblem {
   }
   void set_offsets(const std::vector<std::int32_t>& offsets) {
     write(offsets_, offsets.data(), offsets.size() * 4);
+  }
+  /// Discrete weights: from now on the pointers lead to the weights of `other`.
+  void set_pointers(const DeviceProblem& other) {
+    write(const_cast<std::int64_t*>(operands_.b_ptrs), other.b_ptrs_.data(), other.b_ptrs_.size() * 8);
+    if (!other.sfb_ptrs_.empty())
+      write(const_cast<std::int64_t*>(operands_.sfb_ptrs), other.sfb_ptrs_.data(),
+            other.sfb_ptrs_.size() * 8);
   }
   /// Scratch memory of exactly this size, filled with poison, between guards.
   void* workspace(std::size_t bytes) {
@@ -127,6 +133,7 @@ class DeviceProblem {
   int device_;
   Operands operands_;
   void* offsets_ = nullptr;
+  std::vector<std::int64_t> b_ptrs_, sfb_ptrs_;  ///< device addresses
   std::vector<Block> blocks_;
   std::vector<Output> outputs_;
 };
