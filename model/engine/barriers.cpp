@@ -35,6 +35,24 @@ Mbarrier* usable(Thread& t, Cta& cta, std::uint32_t offset, Site site) {
   return barrier;
 }
 
+void require_visible(Thread& t, const Mbarrier& b, Site site) {
+  if (b.fenced) return;
+  t.machine->hazard(Hazard::mbarrier_misuse, site, [&] {
+    return t.label() + ": the mbarrier at " + at(b.address) +
+           " was not made visible to the cluster (fence.mbarrier_init)";
+  });
+}
+
+/// Whether the phase in progress takes one more arrival, of a thread or (null) of a tcgen05.commit.
+bool room(Machine& m, const Mbarrier& b, const Thread* t, Site site) {
+  if (b.pending > 0) return true;
+  m.hazard(Hazard::mbarrier_misuse, site, [&] {
+    return (t ? t->label() : "tcgen05.commit") + ": more than " + std::to_string(b.expected) +
+           " arrivals in phase " + std::to_string(b.phase) + " at " + at(b.address);
+  });
+  return false;
+}
+
 void complete_if_due(Machine& m, Mbarrier& b) {
   if (b.pending != 0 || b.tx != 0) return;
   b.completed.join(b.arriving);
@@ -91,28 +109,30 @@ void mbarrier_arrive(Thread& t, std::uint32_t address, std::int64_t bytes, Site 
   }
   Mbarrier* b = usable(t, *cta, offset, site);
   if (!b) return;
-  if (cta != t.cta && !b->fenced) {
-    m.hazard(Hazard::mbarrier_misuse, site, [&] {
-      return t.label() + ": the mbarrier at " + at(offset) +
-             " was not made visible to the cluster (fence.mbarrier_init)";
-    });
-  }
+  if (cta != t.cta) require_visible(t, *b, site);
   if (bytes > 0) b->tx += bytes;
   if (b->tx >= 1 << 20) {
     m.hazard(Hazard::mbarrier_misuse, site,
              [&] { return t.label() + ": more than 2^20 - 1 bytes expected at " + at(offset); });
   }
-  if (b->pending == 0) {
-    m.hazard(Hazard::mbarrier_misuse, site, [&] {
-      return t.label() + ": more than " + std::to_string(b->expected) + " arrivals in phase " +
-             std::to_string(b->phase) + " at " + at(offset);
-    });
-    return;
-  }
+  if (!room(m, *b, &t, site)) return;
   --b->pending;
   b->arriving.join(t.clock);
   t.released = true;
   complete_if_due(m, *b);
+}
+
+Mbarrier* commit_barrier(Thread& t, Cta& cta, std::uint32_t offset, Site site) {
+  Mbarrier* b = usable(t, cta, offset, site);
+  if (b && &cta != t.cta) require_visible(t, *b, site);
+  return b;
+}
+
+void async_arrive(Machine& m, Mbarrier& b, const Clock& clock, Site site) {
+  if (!room(m, b, nullptr, site)) return;
+  --b.pending;
+  b.arriving.join(clock);
+  complete_if_due(m, b);
 }
 
 void mbarrier_wait(Thread& t, std::uint32_t address, std::uint32_t parity, Site site) {
@@ -358,6 +378,36 @@ void warpgroup_release(Thread& t) {
   t.machine->wake_all(t.group->waiting);
 }
 
+bool warp_arrive(Thread& t, Op op, std::uint64_t key, Site site) {
+  Machine& m = *t.machine;
+  Warp& w = *t.warp;
+  if (w.lanes.size() != 32) {
+    m.hazard(Hazard::divergent_collective, site,
+             [&] { return t.label() + ": " + name(op) + " needs a warp of 32 threads"; });
+    return false;
+  }
+  if (w.arrived == 0) {
+    w.op = op;
+    w.key = key;
+  } else if (w.op != op || w.key != key) {
+    m.hazard(Hazard::divergent_collective, site, [&] {
+      return t.label() + ": " + name(op) + " with other operands than (or instead of) " + name(w.op) +
+             " in other lanes";
+    });
+  }
+  if (++w.arrived == 32) {
+    w.arrived = 0;
+    return true;
+  }
+  w.waiting.push_back(&t);
+  m.block(t, Wait::collective, 0xffffffffu, 0, site);
+  return false;
+}
+
+void warp_release(Thread& t) {
+  t.machine->wake_all(t.warp->waiting);
+}
+
 void set_registers(Thread& t, int registers, bool raise, Site site) {
   if (!warpgroup_arrive(t, Op::setmaxnreg, static_cast<std::uint64_t>(registers) * 2 + raise, site)) return;
   Machine& m = *t.machine;
@@ -405,6 +455,9 @@ std::string describe_wait(const Thread& t, int lanes) {
       return text + "the rest of the warpgroup (" + name(static_cast<Op>(t.wait_a)) + ")";
     case Wait::registers:
       return text + "registers for setmaxnreg " + std::to_string(t.wait_a);
+    case Wait::tensor_memory:
+      return text + (t.wait_b ? "the peer CTA's warp (" : "room for (") + name(static_cast<Op>(t.wait_a)) +
+             ")";
     case Wait::none:
       break;
   }

@@ -18,6 +18,11 @@ Mbarrier* completion_barrier(Thread& t, Cta& cta, std::uint32_t offset, Site sit
 /// `bytes` of an operation issued in `phase` have arrived.
 void complete_bytes(Machine& m, Mbarrier& barrier, int phase, std::int64_t bytes, Site site);
 
+/// The barrier a tcgen05.commit of `t` arrives on; null (and reported) if it cannot.
+Mbarrier* commit_barrier(Thread& t, Cta& cta, std::uint32_t offset, Site site);
+/// An arrival that is not a thread's, releasing `clock`.
+void async_arrive(Machine& m, Mbarrier& barrier, const Clock& clock, Site site);
+
 void named_barrier(Thread& t, std::uint32_t id, std::uint32_t threads, bool wait, Site site);
 /// Cluster barriers and remote operations need a launch with clusters of two or more: reported otherwise.
 void require_cluster(Thread& t, Site site);
@@ -34,6 +39,10 @@ std::uint64_t warp_collective(Thread& t, WarpOp op, std::uint32_t mask, std::uin
 /// calls warpgroup_release; the others return false after that.
 bool warpgroup_arrive(Thread& t, Op op, std::uint64_t key, Site site);
 void warpgroup_release(Thread& t);
+
+/// The same for the 32 lanes of a warp (.sync.aligned).
+bool warp_arrive(Thread& t, Op op, std::uint64_t key, Site site);
+void warp_release(Thread& t);
 
 void set_registers(Thread& t, int registers, bool raise, Site site);
 

@@ -23,4 +23,10 @@ void Clock::fence() {
   for (std::size_t i = 0; i < n; ++i) seen_[n + i] = std::max(seen_[n + i], seen_[i]);
 }
 
+void Clock::forget(int first, int count) {
+  const auto half = static_cast<std::ptrdiff_t>(seen_.size() / 2);
+  std::fill_n(seen_.begin() + first, count, std::int16_t{0});
+  std::fill_n(seen_.begin() + half + first, count, std::int16_t{0});
+}
+
 }  // namespace gemmule::model

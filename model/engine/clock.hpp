@@ -37,6 +37,8 @@ class Clock {
   void set(int agent, int counter);  ///< raises the counter; throws past max_counter
   void join(const Clock& other);
   void fence();  ///< fence.proxy.async: every generic write seen so far counts as fenced
+  /// Forgets the agents [first, first + count).
+  void forget(int first, int count);
   void clear() { seen_.assign(seen_.size(), 0); }
 
  private:

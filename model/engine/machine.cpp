@@ -5,6 +5,8 @@
 #include <stdexcept>
 
 #include "engine/barriers.hpp"
+#include "engine/tcgen05.hpp"
+#include "engine/tensor_memory.hpp"
 #include "engine/wgmma.hpp"
 
 namespace gemmule::model {
@@ -83,7 +85,8 @@ bool Machine::enter(Op op, Site site, std::int64_t bytes) {
     throw Stopped{};
   }
   if (options_.drop && options_.drop->first == op && options_.drop->second == site) return false;
-  if (op == Op::wgmma || op == Op::tma_load || op == Op::tma_store)
+  if (op == Op::wgmma || op == Op::tma_load || op == Op::tma_store || op == Op::tensor_copy ||
+      op == Op::tensor_mma)
     return true;  // counted once per operation
   OpCount& counter = report_.counter(op);
   ++counter.calls;
@@ -136,6 +139,7 @@ void Machine::start_cluster() {
       t->agent = cta->agent_base + i;
       t->clock.resize(agents_);
       t->clock.set(t->agent, 1);
+      t->tensor_clock.resize(agents_);
       t->stack = stacks().take();
       t->fiber.start(t->stack, StackPool::stack_bytes, &run_thread, t.get());
       t->warp->lanes.push_back(t.get());
@@ -314,6 +318,7 @@ void Machine::thread_ended(Thread& t) {
   --t.cta->cluster->live;
   cluster_exit(t);
   if (t.cta->live > 0) return;
+  tensor_cta_ended(*t.cta);
   for (const auto& b : t.cta->mbarriers) {
     if (b->tx != 0) {
       hazard(Hazard::exit_while_pending, Site{}, [&] {

@@ -96,7 +96,16 @@ class AsyncOp {
 using AsyncOpPtr = std::shared_ptr<AsyncOp>;
 
 /// What a blocked thread waits for: shown when nobody can run.
-enum class Wait : std::uint8_t { none, mbarrier, named_barrier, cluster, collective, warpgroup, registers };
+enum class Wait : std::uint8_t {
+  none,
+  mbarrier,
+  named_barrier,
+  cluster,
+  collective,
+  warpgroup,
+  registers,
+  tensor_memory
+};
 
 /// cp.async.bulk groups of one thread.
 struct BulkGroups {
@@ -106,6 +115,9 @@ struct BulkGroups {
   std::vector<AsyncOpPtr> open, writes;        ///< uncommitted; writes not waited for
   int committed() const { return retired + static_cast<int>(groups.size()); }
 };
+
+struct TensorPipe;   // engine/tcgen05.hpp
+class TensorMemory;  // engine/tensor_memory.hpp
 
 struct Thread {
   Fiber fiber;
@@ -133,6 +145,10 @@ struct Thread {
   std::uint64_t cluster_phase = 0;
   bool cluster_arrived = false;
 
+  std::unique_ptr<TensorPipe> pipe;  ///< tcgen05.mma, cp and commit issued by this thread
+  Clock tensor_clock;  ///< what tcgen05 operations come after: the clock at the last fence::after_thread_sync
+  int load_waits = 0, store_waits = 0;  ///< tcgen05.wait::ld, wait::st
+
   /// Stamp of an access made now. The first one after a release starts a new epoch, which that release does not cover.
   Epoch epoch() {
     if (released) clock.set(agent, clock.counter(agent) + 1);
@@ -157,6 +173,13 @@ struct Warp {
   int ready_slot = -1;
   std::uint32_t priority = 0;
   std::vector<Collective> collectives;
+  // Rendezvous of the whole warp (tcgen05 instructions that are .sync.aligned).
+  int arrived = 0;
+  Op op = Op::count_;
+  std::uint64_t key = 0;
+  std::vector<Thread*> waiting;
+  /// Agents of the warp's tcgen05.ld and st: the counter is the number of waits that cover them. -1: none yet.
+  int load_agent = -1, store_agent = -1;
 };
 
 struct NamedBarrier {
@@ -212,6 +235,7 @@ struct Cta {
   std::vector<std::unique_ptr<Mbarrier>> mbarriers;
   std::vector<Thread*> waiting_for_registers;
   int free_registers = 0;
+  std::unique_ptr<TensorMemory> tensor;  ///< created by the first tcgen05 instruction
   int next_agent = 0;
   int agent_base = 0;
 };
@@ -261,6 +285,8 @@ class Machine {
   }
   void thread_ended(Thread& t);
   void stop() { stopped_ = true; }
+  /// The .cta_group every tcgen05 instruction of a kernel must agree on; 0: none executed yet.
+  int& tensor_group() { return tensor_group_; }
 
   // Tensor maps in global memory: every thread that uses one must have acquired it since it last changed.
   void map_changed(const void* map) { ++map_generation_[map]; }
@@ -287,6 +313,7 @@ class Machine {
   std::uint32_t preempt_every_;
   std::int64_t preempt_in_ = 0, executed_ = 0;
   bool stopped_ = false;
+  int tensor_group_ = 0;
   int agents_ = 0, next_cta_ = 0;
   std::vector<std::unique_ptr<Cluster>> clusters_;
   std::vector<Warp*> ready_;

@@ -39,6 +39,18 @@ enum class Op : std::uint8_t {
   wgmma_fence,
   wgmma_commit,
   wgmma_wait,
+  tensor_alloc,
+  tensor_dealloc,
+  tensor_relinquish,
+  tensor_load,
+  tensor_store,
+  tensor_wait_load,
+  tensor_wait_store,
+  tensor_fence_before,
+  tensor_fence_after,
+  tensor_copy,
+  tensor_mma,
+  tensor_commit,
   barrier_sync,
   barrier_arrive,
   cluster_sync,
@@ -67,17 +79,21 @@ enum class Hazard : std::uint8_t {
   missing_wgmma_fence,    ///< registers touched and then used by wgmma without wgmma.fence
   accumulator_in_flight,  ///< accumulator touched while a wgmma may write it
   operand_in_flight,      ///< operand registers written while a wgmma may read them
-  wrong_phase,            ///< a wait satisfied by a phase the thread had already observed
-  mbarrier_misuse,        ///< uninitialised, over-arrived, not fenced after init, bytes of a later phase
-  named_barrier_misuse,   ///< identifier, count, or too many arrivals
-  divergent_collective,   ///< the threads of a warp or warpgroup disagree about a collective
-  cluster_misuse,         ///< cluster instructions in a launch without clusters
-  register_ledger,        ///< setmaxnreg outside its rules
-  out_of_bounds,          ///< shared memory
-  misaligned,             ///< address or size
-  illegal_descriptor,     ///< wgmma shared-memory descriptor
-  illegal_tensor_map,     ///< tensor map or box outside the encoder's limits
-  global_out_of_bounds,   ///< outside every registered allocation, or read-only
+  missing_tensor_fence,  ///< tcgen05 operations of two threads without fence::before or fence::after_thread_sync
+  missing_tensor_wait,   ///< registers or tensor memory of a tcgen05.ld or st used before its wait
+  tensor_memory_misuse,  ///< allocation, leak, lanes or columns that are not the accessing warp's or nobody's
+  illegal_instruction,   ///< a tcgen05 form or instruction descriptor that the hardware does not have
+  wrong_phase,           ///< a wait satisfied by a phase the thread had already observed
+  mbarrier_misuse,       ///< uninitialised, over-arrived, not fenced after init, bytes of a later phase
+  named_barrier_misuse,  ///< identifier, count, or too many arrivals
+  divergent_collective,  ///< the threads of a warp or warpgroup disagree about a collective
+  cluster_misuse,        ///< cluster instructions in a launch without clusters
+  register_ledger,       ///< setmaxnreg outside its rules
+  out_of_bounds,         ///< shared memory
+  misaligned,            ///< address or size
+  illegal_descriptor,    ///< shared-memory descriptor of wgmma, tcgen05.mma or tcgen05.cp
+  illegal_tensor_map,    ///< tensor map or box outside the encoder's limits
+  global_out_of_bounds,  ///< outside every registered allocation, or read-only
   global_unordered_access,  ///< two CTAs, one of them writing plainly, with nothing that orders them
   grid_dependency,          ///< earlier grid's memory touched before griddepcontrol.wait
   exit_while_pending,       ///< a thread ended before its asynchronous operations no longer need it

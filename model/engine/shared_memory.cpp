@@ -6,6 +6,8 @@
 #include <string>
 
 #include "engine/machine.hpp"
+#include "engine/tcgen05.hpp"
+#include "engine/tensor_memory.hpp"
 
 namespace gemmule::model {
 
@@ -92,6 +94,7 @@ std::string who(const Cta& cta, Epoch e) {
              " warpgroup " + std::to_string(group->index);
     }
   }
+  if (const std::string tensor = tensor_agent_name(owner, e); !tensor.empty()) return tensor;
   return "bulk store group " + std::to_string(e.counter() - 1) + " of cta " + std::to_string(owner.index);
 }
 

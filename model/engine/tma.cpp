@@ -260,6 +260,23 @@ BulkGroups& bulk_of(Thread& t) {
 
 }  // namespace
 
+namespace {
+
+/// One CTA's part of a load: writes there, completes on `barrier`.
+void load_into(Thread& t, Cta& cta, std::uint32_t offset, const Transfer& transfer, Mbarrier& barrier,
+               Site site) {
+  Machine& m = *t.machine;
+  const Epoch stamp(barrier.agent, barrier.phase + 1);
+  if (!async_write(m, t, cta, offset, transfer.bytes(), stamp, site)) return;
+  cta.shared.poison(offset, transfer.bytes());
+  OpCount& counter = m.report().counter(Op::tma_load);
+  ++counter.calls;
+  counter.bytes += transfer.bytes();
+  m.submit(std::make_shared<Load>(transfer, cta, offset, barrier, site));
+}
+
+}  // namespace
+
 void tma_load(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier_address, std::uint32_t ctas,
               Site site) {
   Machine& m = *t.machine;
@@ -282,15 +299,42 @@ void tma_load(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier
       continue;
     }
     Cta& cta = *t.cta->cluster->ctas[rank];
-    Mbarrier* barrier = completion_barrier(t, cta, barrier_offset, site);
-    if (!barrier) continue;
-    const Epoch stamp(barrier->agent, barrier->phase + 1);
-    if (!async_write(m, t, cta, offset, transfer.bytes(), stamp, site)) continue;
-    cta.shared.poison(offset, transfer.bytes());
-    OpCount& counter = m.report().counter(Op::tma_load);
-    ++counter.calls;
-    counter.bytes += transfer.bytes();
-    m.submit(std::make_shared<Load>(transfer, cta, offset, *barrier, site));
+    if (Mbarrier* barrier = completion_barrier(t, cta, barrier_offset, site)) {
+      load_into(t, cta, offset, transfer, *barrier, site);
+    }
+  }
+}
+
+void tma_load_pair(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier_address,
+                   std::uint32_t ctas, Site site) {
+  Machine& m = *t.machine;
+  std::uint32_t offset = 0, barrier_offset = 0;
+  const Cta* named = resolve(t, barrier_address, barrier_offset);
+  const std::uint32_t own = static_cast<std::uint32_t>(t.cta->rank);
+  if (resolve(t, to, offset) != t.cta || !named || named->rank / 2 != t.cta->rank / 2) {
+    m.hazard(Hazard::out_of_bounds, site,
+             [&] { return t.label() + ": destination outside the own CTA, or mbarrier outside the pair"; });
+    return;
+  }
+  if (!legal(t, box, offset, site)) return;
+  const Transfer transfer(read_map(box.map), box.at);
+  check_global(t, transfer, GlobalUse::read, site);
+  const auto& members = t.cta->cluster->ctas;
+  const std::uint32_t targets = ctas ? ctas : 1u << own;
+  for (std::uint32_t rank = 0; rank < 16; ++rank) {
+    if ((targets >> rank & 1u) == 0) continue;
+    // The barrier of each destination's pair that lies on the same side as the one named.
+    const std::uint32_t signalled = (rank & ~1u) | (static_cast<std::uint32_t>(named->rank) & 1u);
+    if (rank >= members.size() || members[rank]->live == 0 || members[signalled]->live == 0) {
+      m.hazard(Hazard::out_of_bounds, site, [&] {
+        return t.label() + ": load into CTA " + std::to_string(rank) + " with a barrier of CTA " +
+               std::to_string(signalled) + ": not there (any more)";
+      });
+      continue;
+    }
+    if (Mbarrier* barrier = completion_barrier(t, *members[signalled], barrier_offset, site)) {
+      load_into(t, *members[rank], offset, transfer, *barrier, site);
+    }
   }
 }
 
