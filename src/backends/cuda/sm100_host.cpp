@@ -1,0 +1,326 @@
+#include "backends/cuda/sm100_host.hpp"
+
+#include "layout/offsets.hpp"
+
+namespace gemmule::cuda::sm100 {
+namespace {
+
+using kernels::EpilogueBytes;
+using kernels::Format;
+using kernels::OperandOptions;
+using sm90::format_of;
+using sm90::literal;
+
+constexpr std::uint32_t tile_rows = kernels::sm100::tile_rows;
+constexpr std::uint32_t most_stages = 6;
+
+EpilogueBytes epilogue_bytes(const Problem& p) {
+  const kernels::ScaledOptions o = sm90::scaled_options(p);
+  return p.op == Op::dglu ? kernels::dglu_epilogue_bytes(o) : kernels::srelu_epilogue_bytes(o);
+}
+
+/// Panels of C, D or D_col.
+TensorMap panel_map(const void* base, DType type, const Problem& p, std::int64_t m) {
+  const Format format = format_of(type);
+  const std::uint32_t span = kernels::panel::row_bytes(format);
+  return sm90::matrix_map(base, format, m, p.width(), kernels::panel::rows, kernels::panel::columns,
+                          span == 16 ? Swizzle::none : sm90::swizzle_of(span));
+}
+
+/// Scales of `rows` atoms of 128 rows, whose bytes lie in pairs. `box_rows` and `box_atoms` atoms are copied at once.
+TensorMap scale_map(const void* base, std::int64_t rows, std::int64_t atoms, std::uint32_t box_rows,
+                    std::uint32_t box_atoms) {
+  constexpr std::uint32_t pairs = layout::atom_bytes / 2;
+  TensorMap map;
+  map.base = reinterpret_cast<std::uint64_t>(base);
+  map.element = Element::u16;
+  map.rank = 3;
+  map.extent[0] = pairs;
+  map.extent[1] = static_cast<std::uint64_t>(atoms);
+  map.extent[2] = static_cast<std::uint64_t>(rows);
+  map.stride[0] = layout::atom_bytes;
+  map.stride[1] = map.stride[0] * map.extent[1];
+  map.box[0] = pairs;
+  map.box[1] = box_atoms;
+  map.box[2] = box_rows;
+  return map;
+}
+
+bool has_scale_maps(const Problem& p) {
+  return p.discrete && p.block_scaled();
+}
+bool sums_dprob(const Problem& p) {
+  return p.has_dprob && p.deterministic;
+}
+
+template <class T>
+T* at(std::byte* workspace, bool exists, std::size_t offset) {
+  return exists ? reinterpret_cast<T*>(workspace + offset) : nullptr;
+}
+
+/// What both operators have in common.
+kernels::ScaledParams common_params(const Problem& p, const Operands& o, std::byte* workspace,
+                                    const Scratch& s) {
+  kernels::ScaledParams params;
+  params.b_maps = at<const ptx::TensorMap>(workspace, p.discrete, s.maps);
+  params.offsets = p.single_group_runtime_offsets
+                       ? reinterpret_cast<const std::int32_t*>(workspace + s.offset)
+                       : o.padded_offsets;
+  params.alpha = o.alpha;
+  params.prob = p.has_prob ? o.prob : nullptr;
+  params.prob_stride = o.prob_stride;
+  params.norm_const = o.norm_const;
+  params.sfd_row = o.sfd_row;
+  params.sfd_col = o.sfd_col;
+  params.amax = o.amax;
+  params.next_tile = at<std::uint32_t>(workspace, p.use_dynamic_sched, s.next_tile);
+  params.m = o.m;
+  params.n = static_cast<std::uint32_t>(p.n);
+  params.k = static_cast<std::uint32_t>(p.k);
+  params.experts = static_cast<std::uint32_t>(p.experts);
+  return params;
+}
+
+std::string activation_text(const kernels::ScaledDgluOptions& o) {
+  switch (o.activation) {
+    case kernels::ScaledActivation::dgeglu:
+      return ".activation = ScaledActivation::dgeglu, .geglu = {" + literal(o.geglu.linear_offset) + ", " +
+             literal(o.geglu.alpha) + ", " + literal(o.geglu.clamp_max) + ", " + literal(o.geglu.clamp_min) +
+             ", " + literal(o.geglu.value_filter) + "}";
+    case kernels::ScaledActivation::dsituglu:
+      return ".activation = ScaledActivation::dsituglu, .situ = {" + literal(o.situ.beta1) + ", " +
+             literal(o.situ.beta2) + ", " + literal(o.situ.rcp_beta1) + ", " + literal(o.situ.rcp_beta2) +
+             "}";
+    case kernels::ScaledActivation::dswiglu:
+      break;
+  }
+  return ".activation = ScaledActivation::dswiglu";
+}
+
+std::string options_text(const Problem& p) {
+  if (p.op == Op::srelu) {
+    const kernels::ScaledSreluOptions o = sm90::scaled_srelu_options(p);
+    return "{.common = " + literal(o.common) + ", .has_bias = " + literal(o.has_bias) +
+           ", .bias = " + literal(o.bias) + ", .clamp = " + literal(o.clamp) +
+           ", .clamp_scale = " + literal(o.clamp_scale) +
+           ", .clamp_scale_rcp = " + literal(o.clamp_scale_rcp) + "}";
+  }
+  static constexpr const char* post[] = {"none", "relu", "srelu"};
+  const kernels::ScaledDgluOptions o = sm90::scaled_dglu_options(p);
+  return "{.common = " + literal(o.common) + ", " + activation_text(o) +
+         ", .post = PostOperation::" + post[static_cast<int>(o.post)] +
+         ", .has_dprob = " + literal(o.has_dprob) + ", .has_dbias = " + literal(o.has_dbias) +
+         ", .deterministic = " + literal(o.deterministic) + "}";
+}
+
+void encode_maps(kernels::ScaledParams& common, kernels::ScaleMaps& scales, const Maps& m) {
+  common.a = sm90::encoded(m.a);
+  common.b = sm90::encoded(m.b);
+  common.c = sm90::encoded(m.c);
+  common.d = sm90::encoded(m.d);
+  common.d_col = sm90::encoded(m.d_col);
+  scales.sfa = sm90::encoded(m.sfa);
+  scales.sfb = sm90::encoded(m.sfb);
+}
+
+}  // namespace
+
+bool runs_on(Arch arch) {
+  return arch != Arch::sm_90a;
+}
+
+OperandOptions operand_options(const Problem& p) {
+  return kernels::operand_options(sm90::scaled_options(p));
+}
+
+/// A pair of CTAs where every expert is a multiple of 256 rows, unless a tile of 128 was asked for. Two accumulators of
+/// 256 columns are all of tensor memory, so block-scaled tiles have 192. The rows of 8-bit n-major B come in spans of 128
+/// columns, which a pair cannot halve. A narrower tile where C and D leave room for fewer than three stages.
+TileConfig tile_config(const Problem& p) {
+  const OperandOptions operands = operand_options(p);
+  const EpilogueBytes epilogue = epilogue_bytes(p);
+  if (p.b_n_major && p.block_scaled())
+    return {128, kernels::sm100_stages(operands, epilogue, 128, 1, most_stages), 1};
+  const std::uint32_t ctas = p.m_aligned % 256 == 0 && p.tile.m != 128 ? 2 : 1;
+  TileConfig tile;
+  for (const std::uint32_t tile_n : {256u, 192u, 128u}) {
+    if (tile_n == 256 && p.block_scaled()) continue;
+    tile = {tile_n, kernels::sm100_stages(operands, epilogue, tile_n, ctas, most_stages), ctas};
+    if (tile.stages >= 3) break;
+  }
+  return tile;
+}
+
+std::uint32_t shared_bytes(const Problem& p, const TileConfig& tile) {
+  return kernels::sm100_layout(operand_options(p), epilogue_bytes(p), tile.tile_n, tile.stages, tile.ctas)
+      .bytes;
+}
+
+std::int64_t column_tiles(const Problem& p, const TileConfig& tile) {
+  return layout::ceil_div(p.n, tile.tile_n);
+}
+
+Scratch scratch(const Problem& p, std::int64_t m, const TileConfig& tile) {
+  constexpr std::int64_t map_bytes = sizeof(ptx::TensorMap);
+  Scratch s;
+  sm90::ScratchLayout at;
+  s.maps = at.place(p.discrete, map_bytes * p.experts);
+  s.scale_maps = at.place(has_scale_maps(p), map_bytes * p.experts);
+  s.next_tile = at.place(p.use_dynamic_sched, 4);
+  s.offset = at.place(p.single_group_runtime_offsets, 4);
+  s.dprob_tiles = at.place(sums_dprob(p), kernels::sm100::epilogue_groups * column_tiles(p, tile) * m * 4);
+  s.column_sums = at.place(p.has_dbias, layout::ceil_div(m, tile_rows) * p.width() * 4);
+  s.bytes = at.bytes;
+  return s;
+}
+
+Maps maps(const Problem& p, const Operands& o, const TileConfig& tile) {
+  const OperandOptions operands = operand_options(p);
+  const std::uint32_t stage_k = operands.stage_k();
+  const std::int64_t slabs = p.discrete ? 1 : p.experts;
+  const void* b = p.discrete ? o.a : o.b;  // discrete: any valid address will do
+  Maps m;
+  m.a = sm90::matrix_map(o.a, operands.ab, o.m, p.k, tile_rows, stage_k, Swizzle::b128);
+  m.b = p.b_n_major ? sm90::matrix_map(b, operands.ab, p.k, p.n, stage_k, operands.span_columns(),
+                                       Swizzle::b128, slabs)
+                    : sm90::matrix_map(b, operands.ab, p.n, p.k, tile.tile_n / tile.ctas, stage_k,
+                                       Swizzle::b128, slabs);
+  m.c = panel_map(p.op == Op::srelu ? o.c_out : o.c_in, p.c, p, o.m);
+  m.d = panel_map(o.d, p.d, p, o.m);
+  m.d_col = panel_map(p.has_d_col ? o.d_col : o.d, p.d, p, o.m);
+  m.sfa = m.sfb = m.a;
+  if (p.block_scaled()) {
+    const std::int64_t atoms = layout::block_atoms(p.k, p.vec);
+    m.sfa = scale_map(o.sfa, layout::ceil_div(o.m, layout::atom_rows), atoms, 1, operands.stage_atoms());
+    m.sfb = scale_map(p.discrete ? o.sfa : o.sfb, slabs * layout::ceil_div(p.n, layout::atom_rows), atoms,
+                      kernels::b_scale_rows(tile.tile_n), operands.stage_atoms());
+  }
+  return m;
+}
+
+kernels::Sm100DgluParams dglu_params(const Problem& p, const Operands& o, std::byte* workspace,
+                                     const TileConfig& tile) {
+  const Scratch s = scratch(p, o.m, tile);
+  kernels::Sm100DgluParams params;
+  params.op.common = common_params(p, o, workspace, s);
+  params.op.beta = o.beta;
+  params.op.dprob = sums_dprob(p) ? reinterpret_cast<float*>(workspace + s.dprob_tiles) : o.dprob;
+  params.op.column_sums = at<float>(workspace, p.has_dbias, s.column_sums);
+  params.scales.sfb_maps = at<const ptx::TensorMap>(workspace, has_scale_maps(p), s.scale_maps);
+  return params;
+}
+
+kernels::Sm100SreluParams srelu_params(const Problem& p, const Operands& o, std::byte* workspace,
+                                       const TileConfig& tile) {
+  const Scratch s = scratch(p, o.m, tile);
+  kernels::Sm100SreluParams params;
+  params.op.common = common_params(p, o, workspace, s);
+  params.op.bias = o.bias;
+  params.scales.sfb_maps = at<const ptx::TensorMap>(workspace, has_scale_maps(p), s.scale_maps);
+  return params;
+}
+
+std::vector<kernels::DgluPrepareParams> prepare_params(const Problem& p, const Operands& o,
+                                                       std::byte* workspace, const TileConfig& tile) {
+  if (!p.discrete && !p.use_dynamic_sched && !p.single_group_runtime_offsets) return {};
+  const Scratch s = scratch(p, o.m, tile);
+  kernels::DgluPrepareParams first;
+  first.experts = static_cast<std::uint32_t>(p.experts);
+  first.b_maps = at<ptx::TensorMap>(workspace, p.discrete, s.maps);
+  first.b_ptrs = o.b_ptrs;
+  first.next_tile = at<std::uint32_t>(workspace, p.use_dynamic_sched, s.next_tile);
+  first.offset = at<std::uint32_t>(workspace, p.single_group_runtime_offsets, s.offset);
+  first.end = static_cast<std::uint32_t>(o.m);
+  if (!has_scale_maps(p)) return {first};
+  kernels::DgluPrepareParams second;
+  second.experts = first.experts;
+  second.b_maps = at<ptx::TensorMap>(workspace, true, s.scale_maps);
+  second.b_ptrs = o.sfb_ptrs;
+  return {first, second};
+}
+
+bool needs_finish(const Problem& p) {
+  return p.op == Op::dglu && (p.has_dbias || sums_dprob(p));
+}
+
+kernels::DgluFinishParams finish_params(const Problem& p, const Operands& o, std::byte* workspace,
+                                        const TileConfig& tile) {
+  const Scratch s = scratch(p, o.m, tile);
+  kernels::DgluFinishParams params;
+  if (sums_dprob(p)) {
+    params.dprob_tiles = reinterpret_cast<const float*>(workspace + s.dprob_tiles);
+    params.dprob = o.dprob;
+  }
+  if (p.has_dbias) {
+    params.column_sums = reinterpret_cast<const float*>(workspace + s.column_sums);
+    params.dbias = o.dbias;
+  }
+  params.offsets = common_params(p, o, workspace, s).offsets;
+  params.m = o.m;
+  params.column_tiles = kernels::sm100::epilogue_groups * static_cast<std::uint32_t>(column_tiles(p, tile));
+  params.columns = static_cast<std::uint32_t>(p.width());
+  params.experts = static_cast<std::uint32_t>(p.experts);
+  return params;
+}
+
+Specialization specialize(const Problem& p, const std::string& entry) {
+  const TileConfig tile = tile_config(p);
+  const std::string op = p.op == Op::dglu ? "Dglu" : "Srelu";
+  Specialization s;
+  s.source = std::string("#include \"sm100/") + (p.op == Op::dglu ? "dglu" : "srelu") +
+             ".hpp\"\n"
+             "#include \"sm90/dglu_side.hpp\"\n"
+             "using namespace gemmule::kernels;\n"
+             "extern \"C\" __global__ void __launch_bounds__(sm100::threads, 1)\n" +
+             entry + "(const __grid_constant__ Sm100" + op + "Params params) {\n  constexpr Scaled" + op +
+             "Options options = " + options_text(p) + ";\n  Sm100" + op + "<" + std::to_string(tile.tile_n) +
+             ", " + std::to_string(tile.stages) + ", " + std::to_string(tile.ctas) +
+             ">::run(options, params);\n"
+             "}\n";
+  s.entries.push_back({entry, kernels::sm100::threads, shared_bytes(p, tile), tile.ctas});
+  if (p.discrete || p.use_dynamic_sched || p.single_group_runtime_offsets) sm90::add_prepare(s);
+  if (needs_finish(p)) sm90::add_finish(s);
+  return s;
+}
+
+std::size_t workspace_size(const Problem& p, const DeviceLimits&, std::int64_t m) {
+  return scratch(p, m, tile_config(p)).bytes;
+}
+
+void launch(const Launch& launch) {
+  const Problem& p = launch.problem;
+  const Operands& o = launch.operands;
+  const TileConfig tile = tile_config(p);
+  const Maps all = maps(p, o, tile);
+  const ptx::TensorMap patterns[2] = {sm90::encoded(all.b), sm90::encoded(all.sfb)};
+
+  std::size_t entry = 1;
+  bool overlap = p.programmatic_launch;
+  const auto before = prepare_params(p, o, launch.workspace, tile);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    kernels::DgluPrepareParams params = before[i];
+    params.pattern = patterns[i];
+    launch.run(entry, sm90::prepare_ctas(params.experts), &params, overlap);
+    overlap = true;
+  }
+  if (!before.empty()) ++entry;
+
+  const std::int64_t unit = std::int64_t{tile_rows} * tile.ctas;
+  const unsigned grid =
+      sm90::grid_ctas(launch, layout::ceil_div(o.m, unit) * column_tiles(p, tile) * tile.ctas);
+  if (p.op == Op::dglu) {
+    kernels::Sm100DgluParams params = dglu_params(p, o, launch.workspace, tile);
+    encode_maps(params.op.common, params.scales, all);
+    launch.run(0, grid, &params, overlap);
+  } else {
+    kernels::Sm100SreluParams params = srelu_params(p, o, launch.workspace, tile);
+    encode_maps(params.op.common, params.scales, all);
+    launch.run(0, grid, &params, overlap);
+  }
+  if (needs_finish(p)) {
+    const kernels::DgluFinishParams after = finish_params(p, o, launch.workspace, tile);
+    launch.run(entry, static_cast<unsigned>(kernels::finish_ctas(after)), &after, true);
+  }
+}
+
+}  // namespace gemmule::cuda::sm100
