@@ -52,6 +52,7 @@ int dispatch(const std::vector<std::string>& arguments, const Terminal& terminal
   add_verify(app, action);
   add_bench(app, action);
   add_precompile(app, action);
+  add_selfcheck(app, action);
   if (!arguments.empty()) check_subcommand(app, arguments[0]);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them last first

@@ -18,5 +18,6 @@ void add_run(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_precompile(CLI::App& app, Action& action);
+void add_selfcheck(CLI::App& app, Action& action);
 
 }  // namespace gemmule::cli

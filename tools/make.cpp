@@ -1,6 +1,5 @@
 // gemmule make: a problem with random data and realistic routing.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <ostream>
 
@@ -10,60 +9,18 @@
 #include "io/options.hpp"
 #include "models.hpp"
 #include "problem_builder.hpp"
-#include "random.hpp"
 #include "text.hpp"
+#include "values.hpp"
 
 namespace gemmule::cli {
 namespace {
-
-/// Values of the magnitudes that trained models show: activations near 1 with a few outlier channels, weights near
-/// 1/sqrt(K), gradients near 1e-3, gating probabilities between 0 and 1.
-class RandomValues final : public Values {
- public:
-  RandomValues(std::uint64_t seed, Op op, std::int64_t n, std::int64_t k)
-      : n_(n),
-        k_(k),
-        a_scale_(op == Op::srelu ? 1.0f : 1e-3f),
-        b_scale_(1.0f / std::sqrt(static_cast<float>(k))),
-        a_(seed, 1),
-        b_(seed, 2),
-        c_(seed, 3),
-        prob_(seed, 4),
-        bias_(seed, 5),
-        channel_(seed, 6) {}
-
-  void a(std::int64_t row, std::span<float> out) const override {
-    for (std::size_t k = 0; k < out.size(); ++k) {
-      const float gain = channel_.bits(k) % 64 == 0 ? 8.0f : 1.0f;
-      out[k] = a_.normal(index(row, k_) + k) * a_scale_ * gain;
-    }
-  }
-  void b(std::int64_t expert, std::int64_t n, std::span<float> out) const override {
-    const std::uint64_t start = index(expert * n_ + n, k_);
-    for (std::size_t k = 0; k < out.size(); ++k) out[k] = b_.normal(start + k) * b_scale_;
-  }
-  void c(std::int64_t row, std::span<float> out) const override {
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = 1.5f * c_.normal(index(row, 2 * n_) + i);
-  }
-  float prob(std::int64_t row) const override { return prob_.uniform(static_cast<std::uint64_t>(row)); }
-  void bias(std::int64_t expert, std::span<float> out) const override {
-    for (std::size_t n = 0; n < out.size(); ++n) out[n] = 0.1f * bias_.normal(index(expert, n_) + n);
-  }
-
- private:
-  static std::uint64_t index(std::int64_t row, std::int64_t width) {
-    return static_cast<std::uint64_t>(row) * static_cast<std::uint64_t>(width);
-  }
-  std::int64_t n_, k_;
-  float a_scale_, b_scale_;
-  Random a_, b_, c_, prob_, bias_, channel_;
-};
 
 struct MakeArguments {
   std::string op, model, format, rows, output;
   int experts = 0;
   std::int64_t n = 0, k = 0, tokens = 0;
   std::uint64_t seed = 0;
+  bool exact = false;
   std::vector<std::string> options;
 };
 
@@ -85,7 +42,7 @@ ProblemSpec make_spec(const MakeArguments& given) {
   spec.op = given.op == "srelu" ? Op::srelu : Op::dglu;
   spec.format = given.format;
   spec.options = parse_option_texts(given.options);
-  spec.comment = "random data, seed " + std::to_string(given.seed);
+  spec.comment = std::string(given.exact ? "exact" : "random") + " data, seed " + std::to_string(given.seed);
   spec.rows = parse_rows(given.rows);
   int experts = given.experts;
   spec.n = given.n;
@@ -113,7 +70,9 @@ ProblemSpec make_spec(const MakeArguments& given) {
 int make(const MakeArguments& given, const Terminal& terminal) {
   const ProblemSpec spec = make_spec(given);
   io::check_writable(given.output);
-  io::LoadedProblem problem = build_problem(spec, RandomValues(given.seed, spec.op, spec.n, spec.k));
+  const auto values =
+      given.exact ? exact_values(given.seed, spec) : random_values(given.seed, spec.op, spec.n, spec.k);
+  io::LoadedProblem problem = build_problem(spec, *values);
   write_problem(given.output, problem);
   terminal.out << "wrote " << given.output << ": " << summary(problem) << ", rows " << joined(spec.rows)
                << "\n";

@@ -14,7 +14,8 @@ namespace gemmule::cli {
 namespace {
 using testing::HasSubstr;
 
-const std::vector<std::string> subcommands{"info", "make", "prepare", "run", "verify", "bench", "precompile"};
+const std::vector<std::string> subcommands{"info",   "make",  "prepare",    "run",
+                                           "verify", "bench", "precompile", "selfcheck"};
 
 TEST(Arguments, EverySubcommandHasHelp) {
   const Finished all = gemmule({"--help"});

@@ -1,0 +1,108 @@
+// gemmule selfcheck, on the host: its cases, its report, and that it can fail.
+#include "command.hpp"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "gemmule/error.hpp"
+#include "selfcheck_report.hpp"
+
+namespace gemmule::cli {
+namespace {
+using testing::HasSubstr;
+
+TEST(Selfcheck, EveryCaseIsLegalAndCanBeMade) {
+  std::set<std::string> commands;
+  for (std::size_t i = 0; i < selfcheck_round(); ++i) {
+    const SelfcheckCase what = selfcheck_case(3, i);
+    const std::string command = what.command();
+    EXPECT_EQ(command, selfcheck_case(3, i).command());
+    commands.insert(command);
+    if (i % 8) continue;  // building all of them takes long
+    TemporaryDirectory dir;
+    std::vector<std::string> words;
+    std::istringstream in(command);
+    for (std::string word; in >> word;) words.push_back(word);
+    words.erase(words.begin());
+    words.insert(words.end(), {"-o", dir / "p"});
+    succeed(words);
+    const io::SafetensorsReader reader(dir / "p");
+    const io::LoadedProblem built = what.build();
+    for (const char* name : {"a", "b", "prob"}) {
+      const io::HostTensor made = reader.read(name);
+      const auto bytes = built.tensors.at(name).as<std::byte>();
+      EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), made.as<std::byte>().begin())) << command;
+    }
+  }
+  EXPECT_EQ(commands.size(), selfcheck_round());
+}
+
+TEST(Selfcheck, RunsOnTheHostAndWritesAReport) {
+  TemporaryDirectory dir;
+  const Finished finished =
+      succeed({"selfcheck", "--backend", "cpu", "--time", "1", "--report", dir / "report"});
+  EXPECT_EQ(files_in(dir.path()), (std::vector<std::string>{"report.json", "report.txt"}));
+  const std::string text = io::slurp(dir / "report.txt");
+  EXPECT_TRUE(finished.out.starts_with(text));
+  EXPECT_THAT(text, HasSubstr(" passed, 0 failed, 0 without a kernel"));
+  const auto json = nlohmann::json::parse(io::slurp(dir / "report.json"));
+  EXPECT_EQ(json.at("passed"), true);
+  EXPECT_THAT(json.at("device").get<std::string>(), HasSubstr("cpu "));
+  EXPECT_NE(json.at("commit"), "");
+  ASSERT_GE(json.at("cases").size(), 1u);
+  EXPECT_EQ(json.at("totals").at("passed"), json.at("cases").size());
+  EXPECT_EQ(json.at("kernels").at("cpu"), json.at("cases").size());
+  const auto& first = json.at("cases")[0];
+  EXPECT_EQ(first.at("verdict"), "ok");
+  EXPECT_GT(first.at("max_error_over_bound"), 0.0);
+  EXPECT_LE(first.at("max_error_over_bound"), 1.0);
+  EXPECT_THAT(first.at("command").get<std::string>(), HasSubstr("gemmule make --op "));
+}
+
+TEST(Selfcheck, NeedsADevice) {
+  TemporaryDirectory dir;
+  const Finished finished = gemmule({"selfcheck", "--device", "1000", "--report", dir / "report"});
+  EXPECT_EQ(finished.code, device_trouble);
+  expect_one_line(finished, "selfcheck");
+  EXPECT_THAT(finished.err, HasSubstr("--backend cpu"));
+  EXPECT_TRUE(files_in(dir.path()).empty());
+  EXPECT_EQ(gemmule({"selfcheck", "--backend", "cpu", "--report", dir / "no/report"}).code, bad_input);
+  EXPECT_EQ(gemmule({"selfcheck", "--time", "0"}).code, bad_input);
+}
+
+TEST(Selfcheck, ReportsSayWhatFailed) {
+  SelfcheckReport report;
+  report.round = 4;
+  report.device_kernels = {"sm100_never", "sm90_some"};
+  for (std::size_t i = 0; i < 3; ++i) {
+    SelfcheckResult result;
+    result.number = i;
+    result.what = selfcheck_case(0, i);
+    result.kernel = "sm90_some";
+    report.results.push_back(result);
+  }
+  EXPECT_TRUE(report.passed());
+  report.results[1].verdict = SelfcheckResult::Verdict::failed;
+  report.results[1].difference = "d_row: byte 5 is 0x01, expected 0x02";
+  report.results[2].verdict = SelfcheckResult::Verdict::no_kernel;
+  report.results[2].kernel.clear();
+  report.results[2].message = "no such kernel";
+  report.stopped = "illegal address";
+  EXPECT_FALSE(report.passed());
+  EXPECT_FALSE(report.complete());
+  const std::string text = summary(report);
+  for (const char* part :
+       {"FAILED: case 2 (sm90_some): gemmule make ", "byte 5 is 0x01",
+        "no kernel for 1 cases: no such kernel", "sm100_never: 0 cases", "sm90_some: 2 cases",
+        "stopped early: illegal address", "incomplete: 3 of the 4", "1 passed, 1 failed, 1 without a kernel"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json.at("passed"), false);
+  EXPECT_EQ(json.at("totals").at("failed"), 1);
+  EXPECT_EQ(json.at("cases")[1].at("verdict"), "FAILED");
+  EXPECT_EQ(json.at("kernels").at("sm100_never"), 0);
+}
+
+}  // namespace
+}  // namespace gemmule::cli
