@@ -103,7 +103,12 @@ GEMMULE_HD float tanh(float x) {
   p = p * z + 1.33314422036e-1f;
   p = p * z - 3.33332819422e-1f;
   const float small = a + a * (z * p);
+#if defined(__CUDA_ARCH__)
+  const float e = exp_negative(2.0f * a);
+  const float large = 1.0f - 2.0f * (e * reciprocal_near_one(1.0f + e));
+#else
   const float large = 1.0f - 2.0f * reciprocal(exp(2.0f * a) + 1.0f);
+#endif
   const float magnitude = a < 0.625f ? small : large;
   return float_of(bits_of(magnitude) | sign);
 }

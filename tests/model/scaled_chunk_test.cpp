@@ -83,7 +83,9 @@ struct Accumulators {
 /// Staged boxes of one tile in shared memory, and behind them atoms and scratch.
 struct Staging {
   explicit Staging(const ScaledSreluOptions& o)
-      : c(box::bytes(o.common.c)), d(box::bytes(o.common.d)), chunk(c + 2 * d) {}
+      : c(kernels::scaled::box_bytes(o.common.c)),
+        d(kernels::scaled::box_bytes(o.common.d)),
+        chunk(c + 2 * d) {}
   u32 c, d, chunk;
   u32 atoms() const { return chunks * chunk; }
   u32 scratch() const { return atoms() + 1024; }
@@ -145,7 +147,7 @@ void run_tile(const ScaledSreluOptions& o, const ScaledSreluParams& p, const flo
 /// Copies the existing columns of a box to a matrix.
 void unpack(const u8* from, KernelFormat format, u8* matrix, i64 width, i64 row, i64 column) {
   const i64 bits = kernels::bits_of(format);
-  const i64 pitch = box::row_bytes(format);
+  const i64 pitch = kernels::scaled::box_row_bytes(format);
   const i64 bytes = std::min<i64>(32, width - column) * bits / 8;
   for (i64 r = 0; r < tile; ++r)
     for (i64 b = 0; b < bytes; ++b) {

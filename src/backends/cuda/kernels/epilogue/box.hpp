@@ -9,8 +9,8 @@
 #include "numerics/formats.hpp"
 #include "ptx/convert.hpp"
 #include "ptx/shared.hpp"
-#include "sm90/format.hpp"
 #include "sm90/scaled_fragment.hpp"
+#include "sm90/scaled_params.hpp"
 
 namespace gemmule::kernels {
 
@@ -20,13 +20,6 @@ using ptx::U32x2;
 using ptx::U32x4;
 
 namespace box {
-
-GEMMULE_HD constexpr u32 row_bytes(Format format) {
-  return fragment::chunk_columns * bits_of(format) / 8;
-}
-GEMMULE_HD constexpr u32 bytes(Format format) {
-  return 128 * row_bytes(format);
-}
 
 /// The bytes of 8 neighbouring values: 1, 2, 4 or 8 words.
 struct Raw {
@@ -38,12 +31,12 @@ GEMMULE_DEVICE u32 thread_offset(Format format, u32 thread) {
   const u32 row = fragment::row(thread, 0);
   const u32 t = thread % 4;
   if (format == Format::f32) return row * 128 + ((2 * t ^ row % 8) << 4);
-  return row * row_bytes(format) + t * (row_bytes(format) / 4);
+  return row * scaled::box_row_bytes(format) + t * (scaled::box_row_bytes(format) / 4);
 }
 
 /// `at`: the box plus thread_offset().
 GEMMULE_DEVICE Shared<u8> row_address(Shared<u8> at, Format format, u32 r) {
-  return at.bytes(8 * r * row_bytes(format));
+  return at.bytes(8 * r * scaled::box_row_bytes(format));
 }
 
 GEMMULE_DEVICE Raw load_raw(Shared<u8> at, Format format) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "epilogue/box.hpp"
+#include "numerics/math.hpp"
 #include "numerics/quantization.hpp"
 #include "ptx/global.hpp"
 #include "ptx/identity.hpp"
@@ -87,15 +88,15 @@ GEMMULE_DEVICE void quantize_chunk(Format format, const ChunkValues& y, float no
   float row_max[fragment::rows], col_max[fragment::columns];
 #pragma unroll
   for (u32 r = 0; r < fragment::rows; ++r) {
-    row_max[r] = 0;
+    row_max[r] = numerics::absolute(y.row[r][0]);
 #pragma unroll
-    for (u32 i = 0; i < fragment::columns; ++i) row_max[r] = numerics::amax_step(row_max[r], y.row[r][i]);
+    for (u32 i = 1; i < fragment::columns; ++i) row_max[r] = numerics::amax_step(row_max[r], y.row[r][i]);
   }
 #pragma unroll
   for (u32 i = 0; i < fragment::columns; ++i) {
-    col_max[i] = 0;
+    col_max[i] = numerics::absolute(y.row[0][i]);
 #pragma unroll
-    for (u32 r = 0; r < fragment::rows; ++r) col_max[i] = numerics::amax_step(col_max[i], y.row[r][i]);
+    for (u32 r = 1; r < fragment::rows; ++r) col_max[i] = numerics::amax_step(col_max[i], y.row[r][i]);
   }
   const float rcp_max = rcp_max_of(format);
   const u8 row_code =

@@ -1,0 +1,151 @@
+// The gradient of 32 compact columns of a 128-row tile of grouped_gemm_dglu with block-scaled operands: C from shared
+// memory, D to shared memory. A chunk is two boxes of C and of D (and D_col): the gate's 32 columns, then the input's.
+#pragma once
+
+#include "epilogue/quantize_chunk.hpp"
+#include "numerics/activation.hpp"
+
+namespace gemmule::kernels {
+
+/// What the epilogue of one tile needs besides the accumulators and C.
+struct ScaledDgluFactors {
+  float alpha_squared;
+  float beta;
+  float prob[fragment::rows];
+  float norm_const;  ///< with quantize
+};
+
+/// Gate boxes of one chunk, each plus box::thread_offset() of its format; the input's box follows each of them. d_col is used
+/// with quantize; without, D_col receives the boxes of D. d may be c if both formats are of the same size.
+struct ScaledDgluBoxes {
+  Shared<u8> c, d, d_col;
+};
+
+/// What a thread sums up over the chunks of a tile.
+struct ScaledDgluSums {
+  float dprob[fragment::rows] = {0, 0, 0, 0};
+  float amax[2] = {0, 0};  ///< |gate|, |input|
+};
+
+GEMMULE_DEVICE numerics::Gradient gradient(const ScaledDgluOptions& options, float r, float gate, float input,
+                                           float prob) {
+  if (options.activation == ScaledActivation::dgeglu)
+    return numerics::dgeglu(r, gate, input, prob, options.geglu);
+  if (options.activation == ScaledActivation::dsituglu)
+    return numerics::dsituglu(r, gate, input, prob, options.situ);
+  return numerics::dswiglu(r, gate, input, prob);
+}
+
+GEMMULE_DEVICE float post_operation(PostOperation operation, float d) {
+  if (operation == PostOperation::relu) return numerics::relu(d);
+  if (operation == PostOperation::srelu) return numerics::srelu(d);
+  return d;
+}
+
+/// One row of a chunk: gate and input of D before the post operation, and the terms of dprob added up.
+template <class Accumulators>
+GEMMULE_DEVICE void gradient_row(const ScaledDgluOptions& options, const Accumulators& accumulators,
+                                 const ScaledDgluFactors& factors, const box::Raw& raw_gate,
+                                 const box::Raw& raw_input, u32 r, float (&gate)[8], float (&input)[8],
+                                 float& dprob) {
+  const auto one = [&](u32 i, float c_gate, float c_input) {
+    const float sum = accumulators.get(r / 2, fragment::element(r, i)) * factors.alpha_squared;
+    const numerics::Gradient d =
+        gradient(options, sum, c_gate * factors.beta, c_input * factors.beta, factors.prob[r]);
+    gate[i] = d.gate;
+    input[i] = d.input;
+    if (options.has_dprob) dprob += d.dprob;
+  };
+#pragma unroll
+  for (u32 pair = 0; pair < fragment::columns / 2; ++pair) {
+    const F32x2 c_gate = box::decode(raw_gate, options.common.c, pair);
+    const F32x2 c_input = box::decode(raw_input, options.common.c, pair);
+    one(2 * pair, c_gate.x, c_input.x);
+    one(2 * pair + 1, c_gate.y, c_input.y);
+  }
+}
+
+/// Sums over a warp's 32 rows of one gate or input column per lane: that of scaled_line().
+GEMMULE_DEVICE void store_column_sums(Shared<float> to, const ChunkValues& y) {
+  float sum[fragment::columns];
+#pragma unroll
+  for (u32 i = 0; i < fragment::columns; ++i) {
+    sum[i] = y.row[0][i];
+#pragma unroll
+    for (u32 r = 1; r < fragment::rows; ++r) sum[i] += y.row[r][i];
+  }
+  ptx::store(to + scaled_line(ptx::lane_index()), join_octet(sum, JoinSum{}));
+}
+
+GEMMULE_DEVICE void apply(PostOperation operation, ChunkValues& y) {
+#pragma unroll
+  for (u32 r = 0; r < fragment::rows; ++r)
+#pragma unroll
+    for (u32 i = 0; i < fragment::columns; ++i) y.row[r][i] = post_operation(operation, y.row[r][i]);
+}
+
+/// One thread's part of chunk `chunk` of a tile. `accumulators.get(half, element)` counts from the chunk's first element.
+/// `atoms` are those of the chunk's blocks. `column_sums` points at this warp's 64 sums (has_dbias): gates, then inputs.
+/// `before_d` is called before D is written.
+template <class Accumulators, class BeforeD>
+GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Accumulators& accumulators,
+                                      const ScaledDgluFactors& factors, const ScaledDgluBoxes& boxes,
+                                      const ScaleAtoms& atoms, u32 chunk, u32 thread, Shared<float> scratch,
+                                      Shared<float> column_sums, ScaledDgluSums& sums,
+                                      const BeforeD& before_d) {
+  const bool by_row = !options.common.quantize && options.post == PostOperation::none;
+  if (by_row) before_d();
+  const Format c = options.common.c, d = options.common.d;
+  const u32 c_box = scaled::box_bytes(c), d_box = scaled::box_bytes(d);
+  ChunkValues gate, input;
+  // A row of C is loaded ahead, so that its latency is not idle time.
+  box::Raw raw_gate = box::load_raw(boxes.c, c);
+  box::Raw raw_input = box::load_raw(boxes.c.bytes(c_box), c);
+#pragma unroll
+  for (u32 r = 0; r < fragment::rows; ++r) {
+    const box::Raw this_gate = raw_gate, this_input = raw_input;
+    if (r + 1 < fragment::rows) {
+      const Shared<u8> next = box::row_address(boxes.c, c, r + 1);
+      raw_gate = box::load_raw(next, c);
+      raw_input = box::load_raw(next.bytes(c_box), c);
+    }
+    gradient_row(options, accumulators, factors, this_gate, this_input, r, gate.row[r], input.row[r],
+                 sums.dprob[r]);
+    if (by_row) {
+      const Shared<u8> to = box::row_address(boxes.d, d, r);
+      box::store(to, d, gate.row[r]);
+      box::store(to.bytes(d_box), d, input.row[r]);
+    }
+  }
+  if (options.has_dbias) {
+    store_column_sums(column_sums, gate);
+    store_column_sums(column_sums + 32, input);
+  }
+  apply(options.post, gate);
+  apply(options.post, input);
+  if (options.common.has_amax) {
+    add_maximum(gate, sums.amax[0]);
+    add_maximum(input, sums.amax[1]);
+  }
+  if (!by_row) before_d();
+  if (options.common.quantize) {
+    const u32 block = chunk % 2 * 2;
+    quantize_chunk(d, gate, factors.norm_const, boxes.d, boxes.d_col, atoms, block, thread, scratch);
+    quantize_chunk(d, input, factors.norm_const, boxes.d.bytes(d_box), boxes.d_col.bytes(d_box), atoms,
+                   block + 1, thread, scratch);
+  } else if (!by_row) {
+#pragma unroll
+    for (u32 r = 0; r < fragment::rows; ++r) {
+      const Shared<u8> to = box::row_address(boxes.d, d, r);
+      box::store(to, d, gate.row[r]);
+      box::store(to.bytes(d_box), d, input.row[r]);
+    }
+  }
+}
+
+/// Sums over the four lanes that share a row: each lane returns that of row scaled_line(). `value` is per owned row.
+GEMMULE_DEVICE float sum_over_columns(const float (&value)[fragment::rows]) {
+  return join_quad(value, JoinSum{});
+}
+
+}  // namespace gemmule::kernels
