@@ -7,7 +7,7 @@
 #include "backends/cpu/cpu.hpp"
 #include "engine/machine.hpp"
 #include "epilogue/srelu_chunk.hpp"
-#include "layout/scale_factors.hpp"
+#include "model/one_hot.hpp"
 #include "ptx/fence.hpp"
 #include "support/problems.hpp"
 
@@ -20,58 +20,10 @@ using kernels::Shared;
 using numerics::i64;
 using numerics::u32;
 using numerics::u8;
-using KernelFormat = kernels::Format;
-
 constexpr u32 chunks = 4;
-constexpr i64 tile = 128;
+constexpr i64 tile = 128;  ///< rows and columns
 namespace fragment = kernels::fragment;
 namespace box = kernels::box;
-
-KernelFormat format_of(DType type) {
-  switch (type) {
-    case DType::bfloat16:
-      return KernelFormat::bf16;
-    case DType::float16:
-      return KernelFormat::fp16;
-    case DType::float32:
-      return KernelFormat::f32;
-    case DType::float8_e4m3fn:
-      return KernelFormat::e4m3;
-    case DType::float8_e5m2:
-      return KernelFormat::e5m2;
-    default:
-      return KernelFormat::e2m1;
-  }
-}
-
-/// Sets A, B and their scales; returns the product [m][128], zero past column n.
-std::vector<float> one_hot(TestProblem& t) {
-  const Problem& p = t.problem;
-  Random random(t.seed);
-  std::vector<float> sum(static_cast<std::size_t>(t.m * tile), 0.0f);
-  std::memset(t.a.data(), 0, static_cast<std::size_t>(t.a.size()));
-  std::memset(t.sfa.data(), 127, static_cast<std::size_t>(t.sfa.size()));
-  for (i64 m = 0; m < t.m; ++m) t.a.data()[m * p.k + m % p.k] = numerics::encode_e4m3(1.0f);
-  u8* b = t.b[0].data();
-  for (i64 i = 0; i < t.b[0].size(); ++i) {
-    b[i] = static_cast<u8>(random.integer(0, 255));
-    if ((b[i] & 0x7F) == 0x7F || random.chance(0.1)) b[i] = 0;
-  }
-  for (i64 i = 0; i < t.sfb[0].size(); ++i) t.sfb[0].data()[i] = static_cast<u8>(random.integer(116, 134));
-  const i64 atoms = layout::block_atoms(p.k, 32);
-  const i64 slab = layout::scale_buffer_bytes(p.n, p.k, 32);
-  for (i64 m = 0; m < t.rows_written(); ++m) {
-    const i64 g = layout::group_of_row(t.padded_offsets.data(), p.experts, m);
-    const i64 k = m % p.k;
-    for (i64 n = 0; n < p.n; ++n) {
-      const u8 scale = t.sfb[0].data()[g * slab + layout::scale_offset(n, k / 32, atoms)];
-      // The other terms are +0.
-      sum[static_cast<std::size_t>(m * tile + n)] =
-          0.0f + numerics::decode_e4m3(b[(g * p.n + n) * p.k + k]) * numerics::decode_e8m0(scale);
-    }
-  }
-  return sum;
-}
 
 /// 128 accumulators of a thread.
 struct Accumulators {
@@ -187,20 +139,20 @@ TestProblem problem_of(const Case& c, std::uint64_t seed) {
 
 void expect_equal(const Case& test, std::uint64_t seed) {
   TestProblem t = problem_of(test, seed);
-  const std::vector<float> sum = one_hot(t);
+  const std::vector<float> sum = one_hot(t, tile);
   const Problem& p = t.problem;
   Outputs expected = t.outputs(), got = t.outputs();
   Buffer workspace(static_cast<i64>(cpu::workspace_size(p, t.m)));
   cpu::run(p, t.operands(expected), workspace.data(), static_cast<std::size_t>(workspace.size()));
 
   ScaledSreluOptions o;
-  o.common.c = format_of(p.c);
-  o.common.d = format_of(p.d);
+  o.common.c = kernel_format(p.c);
+  o.common.d = kernel_format(p.d);
   o.common.quantize = p.quantize;
   o.common.discrete_col_sfd = p.discrete_col_sfd;
   o.common.has_amax = true;
   o.has_bias = p.bias != DType::none;
-  if (o.has_bias) o.bias = format_of(p.bias);
+  if (o.has_bias) o.bias = kernel_format(p.bias);
   o.clamp = p.tanh_clamp_scale != 0;
   o.clamp_scale = p.tanh_clamp_scale;
   if (o.clamp) o.clamp_scale_rcp = numerics::finite_reciprocal(o.clamp_scale);
