@@ -1,0 +1,202 @@
+// One rule of tensor memory per test: allocation, ownership, initialisation, order.
+#include <gtest/gtest.h>
+
+#include "model/model_fixture.hpp"
+#include "model/tensor_kernel.hpp"
+
+namespace gemmule::test {
+namespace {
+
+using model::GlobalMemory;
+using model::Hazard;
+using model::LaunchOptions;
+using ptx::Shared;
+using ptx::TensorAddress;
+using ptx::u32;
+
+constexpr LaunchOptions warp{.threads = 32, .shared_bytes = 65536};
+constexpr LaunchOptions pair{.grid = 2, .cluster = 2, .threads = 32, .shared_bytes = 1024};
+
+Shared<u32> word(u32 index) {
+  return ptx::dynamic_shared().as<u32>() + index;
+}
+
+/// Allocates with the calling warp and returns the address.
+template <u32 ctas = 1>
+TensorAddress allocate(u32 columns, u32 index = 0) {
+  ptx::allocate_tensor<ctas>(word(index), columns);
+  return {ptx::load(word(index))};
+}
+
+TEST(ModelTensorMemory, Allocation) {
+  expect_clean(warp, [] {
+    const TensorAddress a = allocate(256, 0), b = allocate(64, 1), c = allocate(64, 2);
+    EXPECT_TRUE(b.value >= a.value + 256 || b.value + 64 <= a.value);
+    EXPECT_NE(b.value, c.value);
+    ptx::free_tensor<1>(b, 64);
+    ptx::free_tensor<1>(a, 256);
+    ptx::free_tensor<1>(c, 64);
+    ptx::relinquish_tensor_allocation<1>();
+  });
+  for (const u32 columns : {0u, 16u, 48u, 1024u}) {
+    expect_hazard(Hazard::tensor_memory_misuse, warp, [=] { ptx::allocate_tensor<1>(word(0), columns); });
+  }
+  expect_hazard(Hazard::tensor_memory_misuse, warp, [] { allocate(32); });  // never freed
+  expect_hazard(Hazard::tensor_memory_misuse, warp, [] {                    // allocations must not grow
+    ptx::free_tensor<1>(allocate(32), 32);
+    ptx::free_tensor<1>(allocate(64, 1), 64);
+  });
+  expect_hazard(Hazard::tensor_memory_misuse, warp, [] {
+    ptx::relinquish_tensor_allocation<1>();
+    ptx::allocate_tensor<1>(word(0), 32);
+  });
+  expect_hazard(Hazard::tensor_memory_misuse, warp, [] {  // freed twice
+    const TensorAddress a = allocate(32);
+    ptx::free_tensor<1>(a, 32);
+    ptx::free_tensor<1>(a, 32);
+  });
+  expect_hazard(Hazard::tensor_memory_misuse, warp, [] {  // freed in part
+    ptx::free_tensor<1>(allocate(64), 32);
+  });
+  expect_hazard(Hazard::divergent_collective, warp,
+                [] { ptx::allocate_tensor<1>(word(0), ptx::lane_index() == 5 ? 64 : 32); });
+  expect_hazard(Hazard::deadlock, warp, [] {
+    if (ptx::lane_index() != 5) ptx::allocate_tensor<1>(word(0), 32);
+  });
+}
+
+TEST(ModelTensorMemory, AllocationWaitsForRoom) {
+  const auto kernel = [](bool free) {
+    const u32 w = ptx::warp_index();
+    ptx::allocate_tensor<1>(word(w), 512);
+    const TensorAddress a{ptx::load(word(w))};
+    if (free) ptx::free_tensor<1>(a, 512);
+  };
+  expect_clean({.threads = 96, .shared_bytes = 1024}, [&] { kernel(true); });
+  expect_hazard(Hazard::deadlock, {.threads = 96, .shared_bytes = 1024}, [&] { kernel(false); });
+}
+
+TEST(ModelTensorMemory, PairsAllocateTogether) {
+  std::vector<u32> addresses(2);
+  expect_clean(
+      pair,
+      [&] {
+        const TensorAddress a = allocate<2>(128);
+        addresses[ptx::cluster_cta_rank()] = a.value;
+        ptx::relinquish_tensor_allocation<2>();
+        ptx::sync_cluster();
+        ptx::free_tensor<2>(a, 128);
+      },
+      [&] { EXPECT_EQ(addresses[0], addresses[1]); });
+  expect_hazard(Hazard::deadlock, pair, [] {
+    if (ptx::cluster_cta_rank() == 0) {
+      ptx::allocate_tensor<2>(word(0), 128);
+    } else {
+      ptx::sync_cluster();
+    }
+  });
+  expect_hazard(Hazard::divergent_collective, pair,
+                [] { ptx::allocate_tensor<2>(word(0), 64 << ptx::cluster_cta_rank()); });
+  expect_hazard(Hazard::cluster_misuse, warp, [] { ptx::allocate_tensor<2>(word(0), 128); });
+  // One kernel, one .cta_group.
+  expect_hazard(Hazard::illegal_instruction, pair, [] {
+    const TensorAddress a = allocate<2>(128);
+    ptx::relinquish_tensor_allocation<1>();
+    ptx::sync_cluster();
+    ptx::free_tensor<2>(a, 128);
+  });
+  // Whether dealloc waits for the peer is not defined: under some seeds this hangs, under others it does not.
+  bool hangs = false, passes = false;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    LaunchOptions options = pair;
+    options.seed = seed;
+    GlobalMemory memory;
+    const model::Report report = launch(options, memory, [] {
+      const TensorAddress a = allocate<2>(128);
+      if (ptx::cluster_cta_rank() == 0) ptx::sync_cluster();
+      ptx::free_tensor<2>(a, 128);
+      if (ptx::cluster_cta_rank() == 1) ptx::sync_cluster();
+    });
+    hangs = hangs || report.has(Hazard::deadlock);
+    passes = passes || report.clean();
+  }
+  EXPECT_TRUE(hangs && passes);
+}
+
+TEST(ModelTensorMemory, ResultOfAnAllocationIsAnOrdinaryStore) {
+  const auto kernel = [](bool sync) {
+    if (ptx::warp_index() == 0) ptx::allocate_tensor<1>(word(0), 32);
+    if (ptx::warp_index() == 0) ptx::free_tensor<1>({ptx::load(word(0))}, 32);
+    if (sync) ptx::sync_cta();
+    if (ptx::warp_index() == 1) ptx::load(word(0));
+  };
+  expect_clean({.threads = 64, .shared_bytes = 1024}, [&] { kernel(true); });
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    GlobalMemory memory;
+    const LaunchOptions options{.threads = 64, .shared_bytes = 1024, .seed = seed};
+    EXPECT_FALSE(launch(options, memory, [&] { kernel(false); }).clean());
+  }
+}
+
+TEST(ModelTensorMemory, LoadsNeedColumnsLanesAndValues) {
+  const auto kernel = [](u32 lanes, u32 columns, bool use) {
+    const TensorAddress a = allocate(32);
+    ptx::TensorRow<32> r;
+    ptx::load_tensor(r, a.lanes(lanes).columns(columns));
+    ptx::wait_tensor_load(r);
+    if (use) r.get(0);
+    ptx::free_tensor<1>(a, 32);
+  };
+  expect_clean(warp, [&] { kernel(0, 0, false); });
+  expect_hazard(Hazard::uninitialised_read, warp, [&] { kernel(0, 0, true); });
+  expect_hazard(Hazard::tensor_memory_misuse, warp, [&] { kernel(32, 0, false); });  // lanes of warp 1
+  expect_hazard(Hazard::tensor_memory_misuse, warp, [&] { kernel(0, 32, false); });  // columns of nobody
+  expect_hazard(Hazard::tensor_memory_misuse, warp, [] {                             // after dealloc
+    const TensorAddress a = allocate(32);
+    ptx::free_tensor<1>(a, 32);
+    ptx::TensorRow<32> r;
+    ptx::load_tensor(r, a);
+    ptx::wait_tensor_load(r);
+  });
+  expect_hazard(Hazard::divergent_collective, warp, [] {
+    const TensorAddress a = allocate(64);
+    ptx::TensorRow<32> r;
+    ptx::load_tensor(r, a.columns(ptx::lane_index() == 9 ? 32 : 0));
+    ptx::wait_tensor_load(r);
+    ptx::free_tensor<1>(a, 64);
+  });
+}
+
+/// What a spoiled operand gives, in any timing.
+void expect_spoiled(const TensorCase& c, Hazard kind, const TensorChange& change) {
+  const TensorData data(c, 5);
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const model::Report report = run_tensor_kernel(data, {.seed = seed}, change).report;
+    EXPECT_TRUE(report.has(kind)) << "no '" << name(kind) << "' but: " << report.text();
+  }
+}
+void expect_wrong(const TensorCase& c, const TensorChange& change) {
+  const TensorData data(c, 5);
+  for (std::uint64_t seed = 1; seed <= 4; ++seed)
+    EXPECT_FALSE(run_tensor_kernel(data, {.seed = seed}, change).correct);
+}
+
+TEST(ModelTensor, WrongOperandsAreNoticed) {
+  const TensorCase bf16{.n = 32}, mxfp8{.type = TensorType::e4m3, .n = 32},
+      nvfp4{.type = TensorType::nvf4, .n = 32};
+  expect_spoiled(bf16, Hazard::illegal_descriptor, {.a_stride = 1008});
+  expect_spoiled(bf16, Hazard::illegal_descriptor, {.b_stride = 512});
+  expect_wrong(bf16, {.a_stride = 0});
+  expect_spoiled(bf16, Hazard::uninitialised_read, {.b_stride = 2048});
+  expect_spoiled(bf16, Hazard::tensor_memory_misuse, {.lanes = 32});
+  expect_spoiled(bf16, Hazard::tensor_memory_misuse, {.free = false});
+  expect_wrong(mxfp8, {.scale_id = 1});
+  expect_wrong(mxfp8, {.scale_stride = 256});
+  expect_spoiled(mxfp8, Hazard::tensor_memory_misuse, {.scale_column = 1});
+  expect_spoiled(mxfp8, Hazard::uninitialised_read, {.scale_column = 4});
+  expect_spoiled(nvfp4, Hazard::illegal_instruction, {.scale_id = 2});
+  expect_spoiled(nvfp4, Hazard::tensor_memory_misuse, {.columns = 256});  // scales behind the allocation
+}
+
+}  // namespace
+}  // namespace gemmule::test
