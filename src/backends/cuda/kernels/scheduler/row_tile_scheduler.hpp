@@ -1,0 +1,97 @@
+// Tiles of 256 rows whose experts may end with half a tile: the scheduler warp of kernels without clusters.
+#pragma once
+
+#include "scheduler/tile_scheduler.hpp"
+
+namespace gemmule::kernels {
+
+/// The last two words of a record share one: columns below, rows above.
+struct RowTile {
+  u32 row;     ///< first row; end_of_tiles: no more
+  u32 column;  ///< first column of the product
+  u32 expert;
+  u32 columns;  ///< that exist
+  u32 rows;     ///< 256, or 128 at the end of an expert
+};
+
+GEMMULE_DEVICE RowTile read_row_tile(const TileRing& ring, RingState& at) {
+  const Tile tile = read_tile<1>(ring, at);
+  return {tile.row, tile.column, tile.expert, tile.columns & 0xFFFF, tile.columns >> 16};
+}
+
+/// Finds experts of row units that only grow. 32 experts at a time, one per lane.
+struct ExpertWalk {
+  u32 block = 0;   ///< first of the 32
+  u32 before = 0;  ///< row units of the experts before it
+
+  struct Found {
+    u32 expert, begin, end;  ///< rows
+    u32 before;              ///< row units of the experts before it
+  };
+
+  /// A whole warp, with the same unit. False: there is no such unit.
+  GEMMULE_DEVICE bool find(const i32* offsets, u32 experts, u32 unit, u32 unit_rows, Found& found) {
+    const u32 lane = ptx::lane_index();
+    for (; block < experts; block += 32) {
+      const u32 expert = block + lane;
+      const bool exists = expert < experts;
+      const u32 end = exists ? static_cast<u32>(ptx::load(offsets + expert)) : 0;
+      const u32 begin = exists && expert != 0 ? static_cast<u32>(ptx::load(offsets + (expert - 1))) : 0;
+      const u32 units = (end - begin + unit_rows - 1) / unit_rows;
+      u32 through = units;  // of this lane's expert and those before it in the block
+#pragma unroll
+      for (u32 distance = 1; distance < 32; distance *= 2) {
+        const u32 other = ptx::shuffle(through, lane < distance ? lane : lane - distance);
+        through += lane < distance ? 0 : other;
+      }
+      const u32 passed = ptx::population_count(ptx::warp_ballot(before + through <= unit));
+      if (passed < 32) {
+        found.expert = block + passed;
+        found.begin = ptx::shuffle(begin, passed);
+        found.end = ptx::shuffle(end, passed);
+        found.before = before + ptx::shuffle(through - units, passed);
+        return found.expert < experts;
+      }
+      before += ptx::shuffle(through, 31);
+    }
+    return false;
+  }
+};
+
+/// The scheduler warp.
+template <u32 unit_rows, u32 tile_n>
+GEMMULE_DEVICE void schedule_row_tiles(const TileGrid& grid, const TileRing& ring) {
+  const u32 lane = ptx::lane_index();
+  const u32 column_tiles = (grid.n + tile_n - 1) / tile_n;
+  ExpertWalk walk;
+  RingState at;
+  u32 index = ptx::cta_index();
+  for (bool more = true; more;) {
+    if (grid.next_tile != nullptr) {
+      index = lane == 0 ? ptx::fetch_add(grid.next_tile, 1) : 0;
+      index = ptx::shuffle(index, 0);
+    }
+    ExpertWalk::Found found{};
+    U32x4 record{end_of_tiles, 0, 0, 0};
+    more = walk.find(grid.offsets, grid.experts, index / column_tiles, unit_rows, found);
+    if (more) {
+      const u32 rows = found.end - found.begin;
+      const TilePosition position = tile_position(index - found.before * column_tiles,
+                                                  (rows + unit_rows - 1) / unit_rows, column_tiles);
+      const u32 column = position.column * tile_n;
+      const u32 row = position.row * unit_rows;
+      const u32 columns_left = grid.n - column, rows_left = rows - row;
+      record = {found.begin + row, column, found.expert,
+                (columns_left < tile_n ? columns_left : tile_n) |
+                    (rows_left < unit_rows ? rows_left : unit_rows) << 16};
+    }
+    ptx::wait(ring.empty + at.index, at.parity ^ 1);
+    // A lane that still waits could miss this phase: sending lets the barrier go on to the next.
+    ptx::sync_warp();
+    if (lane == 0) send_tile<1>(ring, at.index, record, 0);
+    at.advance<TileRing::size>();
+    index += ptx::cta_count();
+  }
+}
+
+}  // namespace gemmule::kernels

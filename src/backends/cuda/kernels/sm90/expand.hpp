@@ -1,0 +1,106 @@
+// Expansion of block-scaled operands to BF16 pairs, in registers.
+//
+// A "word" holds 4 consecutive FP8 or 8 consecutive FP4 values. It becomes 2 or 4 pairs:
+//   FP8  pair i = values 2 i and 2 i + 1             FP4  pair i = values i and i + 4
+// Which values share a pair does not matter to a product, as long as A and B agree.
+//
+// FP8 values become exact BF16 (over FP16 and FP32, so that NaN and infinity take no instruction of their own) and are multiplied
+// by the scale, 2^(code - 127) as BF16: the product has at most 4 significant bits, so it is exact whenever BF16 has the
+// exponent. FP4 values are moved into place as BF16 numbers 2^126 times too small; one multiplication corrects that, a second
+// one scales. With e4m3 scales both are one: the scale is taken 2^-7 times, so that the factor 2^126 fits, and
+// the sums are result_factor() too small.
+#pragma once
+
+#include "ptx/convert.hpp"
+#include "ptx/packed.hpp"
+#include "sm90/scaled_params.hpp"
+
+namespace gemmule::kernels {
+
+namespace expand {
+
+using ptx::u32;
+using ptx::U32x2;
+
+/// Values 2 half and 2 half + 1 of an FP8 word as they are.
+template <u32 half>
+GEMMULE_DEVICE u32 fp8_pair(Format format, u32 word) {
+  // The byte of an e5m2 number is the upper half of the FP16 number of the same value.
+  const u32 fp16 = format == Format::e4m3 ? ptx::expand_e4m3<half>(word)
+                                          : ptx::permute_bytes(word, 0, half == 0 ? 0x1404 : 0x3424);
+  const ptx::F32x2 values = ptx::unpack_fp16(fp16);
+  return ptx::pack_bf16(values.x, values.y);
+}
+
+/// Values i and i + 4 of an FP4 word, times 2^-126: the sign to bit 15, the other three bits to bits 8..6 of each half, whose
+/// lowest exponent bits they then are (and subnormal where e2m1's are).
+template <u32 i>
+GEMMULE_DEVICE u32 fp4_pair(u32 word) {
+  constexpr u32 moves = i % 2 == 0 ? (1u << 6 | 1u << 12) : (1u << 2 | 1u << 8);
+  const u32 nibbles = (i < 2 ? word : word >> 8) & (i % 2 == 0 ? 0x000F000Fu : 0x00F000F0u);
+  return nibbles * moves & 0x81C081C0u;
+}
+inline constexpr u32 two_to_126 = 0x7E807E80u;  ///< BF16 pair
+
+/// What the sums of products must be multiplied by.
+GEMMULE_HD constexpr float result_factor(const ScaledOptions& options) {
+  return options.scale == ScaleFormat::e4m3 ? 16384.0f : 1.0f;
+}
+
+/// Two e8m0 codes, in bits 0..7 of each half, as BF16 factors 2^(code - 127). Code 0 is a subnormal, 255 NaN.
+GEMMULE_DEVICE u32 e8m0_factors(u32 codes) {
+  const u32 powers = ptx::max_u16(codes << 7, 0x00400040u);
+  return powers | ((codes + 0x00010001u) & 0x01000100u) >> 2;
+}
+
+/// Two e4m3 scales, in the low two bytes, as BF16 factors 2^119 times as large.
+GEMMULE_DEVICE u32 e4m3_factors(u32 codes) {
+  const float two_to_119 = numerics::float_of((127u + 119u) << 23);
+  const ptx::F32x2 scales = ptx::unpack_fp16(ptx::expand_e4m3<0>(codes));
+  return ptx::pack_bf16(scales.x * two_to_119, scales.y * two_to_119);
+}
+
+/// For factor(): selects byte `block` of four scales, or zeros if the block lies past the last one: its data is zero, and
+/// what lies in its place must not turn it into NaN.
+GEMMULE_DEVICE u32 scale_selector(const ScaledOptions& options, u32 block, bool exists) {
+  if (options.scale == ScaleFormat::e4m3) return exists ? block * 0x11u : 0x44u;
+  return exists ? 0x4040u + block * 0x0101u : 0x4444u;
+}
+/// The factor of both values of a pair.
+GEMMULE_DEVICE u32 factor(const ScaledOptions& options, u32 scales, u32 selector) {
+  const u32 codes = ptx::permute_bytes(scales, 0, selector);
+  return options.scale == ScaleFormat::e4m3 ? e4m3_factors(codes) : e8m0_factors(codes);
+}
+
+GEMMULE_DEVICE u32 scaled(const ScaledOptions& options, u32 pair, u32 factor) {
+  if (options.ab == Format::e2m1 && options.scale == ScaleFormat::e8m0)
+    pair = ptx::multiply_bf16(pair, two_to_126);
+  return ptx::multiply_bf16(pair, factor);
+}
+
+/// Pairs 2 s' and 2 s' + 1 of a word, scaled: of an FP8 word s' = 0, of an FP4 word s' < 2.
+template <u32 s>
+GEMMULE_DEVICE U32x2 pairs(const ScaledOptions& options, u32 word, u32 factor) {
+  if (options.ab == Format::e2m1)
+    return {scaled(options, fp4_pair<2 * s>(word), factor),
+            scaled(options, fp4_pair<2 * s + 1>(word), factor)};
+  return {scaled(options, fp8_pair<0>(options.ab, word), factor),
+          scaled(options, fp8_pair<1>(options.ab, word), factor)};
+}
+
+GEMMULE_DEVICE u32 word_of(const ptx::U32x4& words, u32 index) {
+  return index == 0 ? words.x : index == 1 ? words.y : index == 2 ? words.z : words.w;
+}
+
+/// The two pairs that slice `slice` < 4 takes from 16 bytes: of FP8 word `slice`; of FP4, whose 16 bytes serve two steps
+/// of 4 slices, half of word 2 step + slice / 2.
+GEMMULE_DEVICE U32x2 slice_pairs(const ScaledOptions& options, const ptx::U32x4& words, u32 step, u32 slice,
+                                 u32 factor) {
+  if (options.ab != Format::e2m1) return pairs<0>(options, word_of(words, slice), factor);
+  const u32 word = word_of(words, 2 * step + slice / 2);
+  return slice % 2 == 0 ? pairs<0>(options, word, factor) : pairs<1>(options, word, factor);
+}
+
+}  // namespace expand
+
+}  // namespace gemmule::kernels
