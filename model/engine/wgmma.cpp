@@ -269,15 +269,30 @@ void accumulator_created(AccumulatorState& state) {
   state.touched = ++state.owner->register_sequence;
 }
 
-void accumulator_touched(AccumulatorState& state, int index, Site site) {
+namespace {
+
+void access(AccumulatorState& state, Site site) {
   Thread& t = *state.owner;
   state.touched = ++t.register_sequence;
-  if (state.group >= t.wgmma_waited) {
-    t.machine->hazard(Hazard::accumulator_in_flight, site, [&] {
-      return t.label() + ": a multiplication of group " + std::to_string(state.group) +
-             " may still write the accumulator; groups waited for: " + std::to_string(t.wgmma_waited);
-    });
-  }
+  if (state.group < t.wgmma_waited) return;
+  t.machine->hazard(Hazard::accumulator_in_flight, site, [&] {
+    return t.label() + ": a multiplication of group " + std::to_string(state.group) +
+           " may still write the accumulator; groups waited for: " + std::to_string(t.wgmma_waited);
+  });
+}
+
+}  // namespace
+
+void accumulator_cleared(AccumulatorState& state, int width, Site site) {
+  access(state, site);
+  state.initialised = true;
+  state.width = width;
+  state.shifted = 0;
+}
+
+void accumulator_touched(AccumulatorState& state, int index, Site site) {
+  Thread& t = *state.owner;
+  access(state, site);
   if (!state.initialised || index + state.shifted >= state.width / 2) {
     t.machine->hazard(Hazard::uninitialised_read, site, [&] {
       return t.label() + ": accumulator element " + std::to_string(index) +

@@ -48,6 +48,8 @@ struct AccumulatorState {
 void accumulator_created(AccumulatorState& state);
 /// Element `index` is read.
 void accumulator_touched(AccumulatorState& state, int index, Site site);
+/// All elements, of `width` columns, are set to zero.
+void accumulator_cleared(AccumulatorState& state, int width, Site site);
 void accumulator_destroyed(AccumulatorState& state);
 
 /// The same of a handle to operand registers.

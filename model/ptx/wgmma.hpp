@@ -49,6 +49,10 @@ class Accumulator {
     model::accumulator_touched(state_, index, site);
     return value_[index];
   }
+  void clear(Site site = Site::here()) {
+    model::accumulator_cleared(state_, 2 * count, site);
+    for (float& value : value_) value = 0;
+  }
   /// Element i becomes element i + distance; the last `distance` are left alone.
   template <int distance>
   void shift_down(Site site = Site::here()) {

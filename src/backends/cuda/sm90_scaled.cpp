@@ -25,8 +25,8 @@ TensorMap weight_map(const void* base, const Problem& p, std::int64_t experts) {
   const Format format = format_of(p.ab);
   if (p.b_n_major)
     return matrix_map(base, format, p.k, p.n, geometry::tile_k, geometry::tile_n, Swizzle::b128, experts);
-  return matrix_map(base, format, p.n, p.k, geometry::tile_n, geometry::tile_k,
-                    swizzle_of(geometry::raw_row_bytes(format)), experts);
+  return matrix_map(base, format, p.n, p.k, geometry::tile_n, geometry::raw_tile_k(format),
+                    swizzle_of(geometry::raw_row_bytes), experts);
 }
 
 const std::int32_t* offsets_of(const Problem& p, const Operands& o, std::byte* workspace) {
@@ -163,8 +163,8 @@ ScaledScratch scaled_scratch(const Problem& p, std::int64_t m) {
 ScaledMaps scaled_maps(const Problem& p, const Operands& o) {
   const Format ab = format_of(p.ab);
   ScaledMaps maps;
-  maps.a = matrix_map(o.a, ab, o.m, p.k, geometry::box_rows, geometry::tile_k,
-                      swizzle_of(geometry::raw_row_bytes(ab)));
+  maps.a = matrix_map(o.a, ab, o.m, p.k, geometry::box_rows, geometry::raw_tile_k(ab),
+                      swizzle_of(geometry::raw_row_bytes));
   // Discrete: any valid address will do.
   maps.b = weight_map(p.discrete ? o.a : o.b, p, p.discrete ? 1 : p.experts);
   maps.c = row_map(p.op == Op::srelu ? o.c_out : o.c_in, p.c, p, o.m);

@@ -48,6 +48,10 @@ struct Accumulator {
   float value[count];
 
   GEMMULE_DEVICE float get(int index) const { return value[index]; }
+  GEMMULE_DEVICE void clear() {
+#pragma unroll
+    for (int i = 0; i < count; ++i) value[i] = 0;
+  }
   /// Element i becomes element i + distance; the last `distance` are left alone.
   template <int distance>
   GEMMULE_DEVICE void shift_down() {

@@ -66,10 +66,16 @@ GEMMULE_DEVICE u32 scale_selector(const ScaledOptions& options, u32 block, bool 
   if (options.scale == ScaleFormat::e4m3) return exists ? block * 0x11u : 0x44u;
   return exists ? 0x4040u + block * 0x0101u : 0x4444u;
 }
+/// Difference between the selectors of neighbouring bytes.
+GEMMULE_HD constexpr u32 next_scale(const ScaledOptions& options) {
+  return options.scale == ScaleFormat::e4m3 ? 0x11u : 0x0101u;
+}
 /// The factor of both values of a pair.
 GEMMULE_DEVICE u32 factor(const ScaledOptions& options, u32 scales, u32 selector) {
   const u32 codes = ptx::permute_bytes(scales, 0, selector);
-  return options.scale == ScaleFormat::e4m3 ? e4m3_factors(codes) : e8m0_factors(codes);
+  if (options.scale == ScaleFormat::e4m3) return e4m3_factors(codes);
+  const u32 powers = ptx::max_u16(codes << 7, 0x00400040u);  // as e8m0_factors() of two equal codes
+  return codes == 0x00FF00FFu ? 0x7FFF7FFFu : powers;
 }
 
 GEMMULE_DEVICE u32 scaled(const ScaledOptions& options, u32 pair, u32 factor) {

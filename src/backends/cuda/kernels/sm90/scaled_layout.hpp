@@ -8,26 +8,20 @@ namespace gemmule::kernels {
 namespace scaled {
 
 inline constexpr u32 threads = 512;
-inline constexpr u32 groups = 2;       ///< math warpgroups, 128 rows of the tile each
-inline constexpr u32 row_bytes = 64;   ///< of a row of raw A or K-major B in a stage: 64 FP8 or 128 FP4 values
-inline constexpr u32 step_k = 64;      ///< of an expanded tile of B
-inline constexpr u32 raw_a_bytes = tile_rows * row_bytes;
-inline constexpr u32 raw_b_bytes = tile_n * row_bytes;
-inline constexpr u32 expanded_bytes = tile_n * step_k * 2;
+inline constexpr u32 groups = 2;  ///< math warpgroups, 128 rows of the tile each
+inline constexpr u32 raw_a_bytes = tile_rows * raw_row_bytes;
+inline constexpr u32 raw_b_bytes = tile_n * raw_row_bytes;
+inline constexpr u32 expanded_bytes = tile_n * tile_k * 2;
 inline constexpr u32 atom_bytes = 512;  ///< scales of 128 rows x 4 blocks
 inline constexpr u32 shared_limit = 232448;
 
-/// Values of k in a stage.
-GEMMULE_HD constexpr u32 stage_k(const ScaledOptions& options) {
-  return row_bytes * 8 / bits_of(options.ab);
-}
-/// Expanded tiles of B that a stage becomes.
+/// Expanded tiles of B that a stage becomes, of 64 k each.
 GEMMULE_HD constexpr u32 steps_per_stage(const ScaledOptions& options) {
-  return stage_k(options) / step_k;
+  return raw_tile_k(options.ab) / tile_k;
 }
 /// Atoms of scales along k that a stage reads: it holds 2, 4 or 8 blocks.
 GEMMULE_HD constexpr u32 stage_atoms(const ScaledOptions& options) {
-  return stage_k(options) / options.vec > 4 ? 2 : 1;
+  return raw_tile_k(options.ab) / options.vec > 4 ? 2 : 1;
 }
 /// Scales of A's two row tiles, then of B.
 GEMMULE_HD constexpr u32 stage_scale_bytes(const ScaledOptions& options) {
@@ -41,15 +35,16 @@ GEMMULE_HD constexpr u32 stage_bytes(const ScaledOptions& options) {
 
 /// Byte offsets; raw A is at 0. What belongs to the epilogue is there once per math warpgroup, group_bytes apart.
 struct ScaledLayout {
-  u32 stages = 0;         ///< ring of raw A, raw B and their scales
-  u32 b_buffers = 0;      ///< ring of expanded B
-  u32 chunk_buffers = 0;  ///< boxes of 32 columns (dGLU: two boxes, gate and input) of C, and of D, per warpgroup
+  u32 stages = 0;     ///< ring of raw A, raw B and their scales
+  u32 b_buffers = 0;  ///< ring of expanded B
+  u32 chunk_buffers =
+      0;  ///< boxes of 32 columns (dGLU: two boxes, gate and input) of C, and of D, per warpgroup
   u32 b = 0, expanded = 0, scales = 0;
   u32 c = 0, d = 0, d_col = 0;  ///< of warpgroup 0; each has chunk_buffers chunks
   u32 c_chunk = 0, d_chunk = 0;
-  u32 atoms = 0;    ///< of warpgroup 0: scale atoms of D, along rows and along columns
-  u32 scratch = 0;  ///< of warpgroup 0: 4 warps x 64 floats
-  u32 sums = 0;     ///< of warpgroup 0, dGLU: 2 x 4 warps x 64 floats
+  u32 atoms = 0;                         ///< of warpgroup 0: scale atoms of D, along rows and along columns
+  u32 scratch = 0;                       ///< of warpgroup 0: 4 warps x 64 floats
+  u32 sums = 0;                          ///< of warpgroup 0, dGLU: 2 x 4 warps x 64 floats
   u32 box_stride = 0, small_stride = 0;  ///< between the warpgroups: of c, d, d_col; of atoms, scratch, sums
   u32 tiles = 0, barriers = 0;
   u32 bytes = 0;

@@ -23,8 +23,10 @@ inline constexpr u32 tile_k = 64;
 inline constexpr u32 box_rows = 128;  ///< of A, B, C and D: a warpgroup's rows, or all of B's
 
 /// Bytes of a row of a raw tile of A, or of a K-major one of B: a box, and the span of its swizzle.
-GEMMULE_HD constexpr u32 raw_row_bytes(Format ab) {
-  return tile_k * bits_of(ab) / 8;
+inline constexpr u32 raw_row_bytes = 64;
+/// Values in it: 64 or 128.
+GEMMULE_HD constexpr u32 raw_tile_k(Format ab) {
+  return raw_row_bytes * 8 / bits_of(ab);
 }
 
 /// C and D are staged in boxes of 128 rows by 32 columns (dGLU: the gate's box, then the input's), rows of 16 to 128
@@ -87,7 +89,7 @@ struct ScaledDgluOptions {
 
 /// W is the number of columns of C and D: N or 2N.
 struct ScaledParams {
-  ptx::TensorMap a;  ///< bytes of [M][K], box 128 x raw_row_bytes
+  ptx::TensorMap a;  ///< bytes of [M][K], box 128 x raw_row_bytes, 64-byte swizzle
   ptx::TensorMap
       b;  ///< bytes of [L][N][K], box as A's; n-major: [L][K][N], box 64 k x 128 n, 128-byte swizzle
   ptx::TensorMap c;                        ///< [M][W], box 128 x 32 values, bytes for 8- and 4-bit formats

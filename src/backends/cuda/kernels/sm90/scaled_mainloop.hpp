@@ -1,0 +1,563 @@
+// The main loop of the block-scaled sm_90a kernels: raw operands and scales by TMA, expansion to BF16, multiplication. The
+// epilogue is the operator's (scaled_srelu.hpp, scaled_dglu.hpp).
+//
+// A CTA computes tiles of 256 rows x 128 columns. Warpgroups:
+//   0  warp 0 brings raw A and B, warp 3 their scales (ring of `stages`), warp 1 the operator's C, warp 2 schedules tiles
+//   1  expands B to BF16 in shared memory (ring of `b_buffers` tiles of 64 k)
+//   2, 3  128 rows each: expand A into registers and multiply, A from registers, B from shared memory
+//
+// Order of k. Thread t of the four that share a row of a wgmma fragment expands 16 consecutive bytes of it, whose values
+// serve all slices: of slice s, pairs 2 s and 2 s + 1 (sm90/expand.hpp). So wgmma's k = 2 t + {0, 1} of slice s is pair
+// 2 s of piece t, and k = 8 + 2 t + {0, 1} is pair 2 s + 1. B is written in the same order. Order of rows and columns:
+// sm90/scaled_fragment.hpp.
+//
+// A math warpgroup works on units of 64 rows x 64 k (4 wgmma): while one is multiplied, the next is expanded. A stage has
+// the units of the first half of the rows, then those of the second: 2 with FP8, 4 with FP4 (128 k).
+//   multiply   | half 0 of stage i | half 1           | half 0 of stage i + 1 | ...
+//   expand     | half 1            | half 0, i + 1    | half 1                | ...
+#pragma once
+
+#include "ptx/fence.hpp"
+#include "ptx/grid.hpp"
+#include "ptx/tma.hpp"
+#include "ptx/wgmma.hpp"
+#include "scheduler/row_tile_scheduler.hpp"
+#include "sm90/expand.hpp"
+#include "sm90/scaled_fragment.hpp"
+#include "sm90/scaled_layout.hpp"
+
+namespace gemmule::kernels {
+
+using ptx::Barrier;
+using ptx::CachePolicy;
+using ptx::Shared;
+using ptx::U32x2;
+
+/// The handles of the shared memory described by ScaledLayout. `first_free` barriers are the operator's.
+struct ScaledShared {
+  Shared<u8> a, b, expanded, scales;
+  TileRing tiles;
+  Barrier full, empty;      ///< [stages] raw operands
+  Barrier b_full, b_empty;  ///< [b_buffers] expanded B
+  Barrier first_free;
+
+  GEMMULE_DEVICE static ScaledShared at(Shared<u8> base, const ScaledLayout& layout) {
+    ScaledShared s{base, base.bytes(layout.b), base.bytes(layout.expanded), base.bytes(layout.scales)};
+    s.full = base.bytes(layout.barriers).as<ptx::Mbarrier>();
+    s.empty = s.full + layout.stages;
+    s.b_full = s.empty + layout.stages;
+    s.b_empty = s.b_full + layout.b_buffers;
+    const Barrier tiles = s.b_empty + layout.b_buffers;
+    s.tiles = {base.bytes(layout.tiles).as<U32x4>(), tiles, tiles + TileRing::size};
+    s.first_free = tiles + 2 * TileRing::size;
+    return s;
+  }
+};
+
+/// Position in a ring whose size is a constant of the layout.
+struct ScaledRing {
+  u32 index = 0;
+  u32 parity = 0;
+  GEMMULE_DEVICE void advance(u32 size) {
+    index += 1;
+    if (index == size) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// One thread's sums: element 4 j + 2 u + c of half h, as scaled_fragment.hpp has it; times expand::result_factor().
+using ScaledAccumulators = ptx::Accumulator<scaled::tile_n>[2];
+
+struct ScaledMainloop {
+  static constexpr u32 warps_per_group = 4;
+  static constexpr u32 math_warps = scaled::groups * warps_per_group;
+  static constexpr u32 slices = scaled::tile_k / 16;
+  static constexpr u32 feed_registers = 24;
+  static constexpr u32 expand_registers = 72;
+  static constexpr u32 math_registers = 208;
+  static_assert(128 * (feed_registers + expand_registers + 2 * math_registers) <= 65536,
+                "the register file has 65536");
+
+  const ScaledOptions& options;
+  const ScaledParams& params;
+  const ScaledLayout& layout;
+  ScaledShared shared;
+  u32 thread;  ///< in its warpgroup
+
+  // ---------------------------------------------------------------------------------------------- barriers
+
+  /// `tile_readers`: warps that read tile records besides those of the main loop (feed, expansion, math).
+  GEMMULE_DEVICE void init_barriers(u32 tile_readers) const {
+    for (u32 i = 0; i < layout.stages; ++i) {
+      ptx::init(shared.full + i, 1);
+      ptx::init(shared.empty + i, warps_per_group + math_warps);
+    }
+    for (u32 i = 0; i < layout.b_buffers; ++i) {
+      ptx::init(shared.b_full + i, warps_per_group);
+      ptx::init(shared.b_empty + i, math_warps);
+    }
+    for (u32 i = 0; i < TileRing::size; ++i) {
+      ptx::init(shared.tiles.full + i, 1);
+      ptx::init(shared.tiles.empty + i, 2 + warps_per_group + math_warps + tile_readers);
+    }
+  }
+
+  /// One arrival per warp, after all its lanes are through.
+  GEMMULE_DEVICE static void release(Barrier barrier) {
+    ptx::sync_warp();
+    if (ptx::lane_index() == 0) ptx::arrive(barrier);
+  }
+
+  GEMMULE_DEVICE u32 stage_count() const {
+    const u32 k = scaled::raw_tile_k(options.ab);
+    return (params.k + k - 1) / k;
+  }
+
+  // ---------------------------------------------------------------------------------------------- feed
+
+  /// Raw operands of every tile, by one lane.
+  GEMMULE_DEVICE void feed_operands() const {
+    const bool leader = ptx::elect_one();
+    if (leader) {
+      ptx::prefetch(&params.a);
+      if (!options.discrete) ptx::prefetch(&params.b);
+    }
+    RingState tile_at;
+    ScaledRing at;
+    for (;;) {
+      const RowTile tile = read_row_tile(shared.tiles, tile_at);
+      if (tile.row == end_of_tiles) return;
+      if (!leader) continue;
+      const ptx::TensorMap* b_map = &params.b;
+      if (options.discrete) {
+        b_map = params.b_maps + tile.expert;
+        ptx::fence_tensor_map_acquire(b_map);
+      }
+      const i32 slab = options.discrete ? 0 : static_cast<i32>(tile.expert);
+      const i32 row = static_cast<i32>(tile.row), column = static_cast<i32>(tile.column);
+      // Maps count bytes, of which FP4 has two values each.
+      const i32 bytes = static_cast<i32>(stage_count() * scaled::raw_row_bytes);
+      for (i32 x = 0; x < bytes; x += static_cast<i32>(scaled::raw_row_bytes)) {
+        ptx::wait(shared.empty + at.index, at.parity ^ 1);
+        const Barrier full = shared.full + at.index;
+        ptx::arrive_expect_bytes(full, scaled::stage_bytes(options));
+        const Shared<u8> a = shared.a.bytes(at.index * scaled::raw_a_bytes);
+        ptx::load_box(a, &params.a, x, row, full, CachePolicy::normal);
+        ptx::load_box(a.bytes(scaled::raw_a_bytes / 2), &params.a, x, row + 128, full, CachePolicy::normal);
+        const Shared<u8> b = shared.b.bytes(at.index * scaled::raw_b_bytes);
+        if (options.b_n_major)
+          ptx::load_box(b, b_map, column, x, slab, full, CachePolicy::normal);
+        else
+          ptx::load_box(b, b_map, x, column, slab, full, CachePolicy::normal);
+        at.advance(layout.stages);
+      }
+    }
+  }
+
+  /// The scales of every tile, by one lane of another warp. They count among the bytes that feed_operands() expects.
+  GEMMULE_DEVICE void feed_scales() const {
+    constexpr u32 size = scaled::atom_bytes;
+    const u32 atoms = scaled::stage_atoms(options);
+    const bool leader = ptx::elect_one();
+    const u32 row_bytes = static_cast<u32>(layout::block_atoms(params.k, options.vec)) * size;
+    RingState tile_at;
+    ScaledRing at;
+    for (;;) {
+      const RowTile tile = read_row_tile(shared.tiles, tile_at);
+      if (tile.row == end_of_tiles) return;
+      if (!leader) continue;
+      const u8* a = params.sfa + i64{tile.row / 128} * row_bytes;
+      const u32 second_a =
+          tile.rows > 128 ? row_bytes : 0;  // what does not exist is read twice: nobody uses it
+      const u32 b_rows = (params.n + scaled::tile_n - 1) / scaled::tile_n;
+      const u8* b = options.discrete ? reinterpret_cast<const u8*>(ptx::load(params.sfb_ptrs + tile.expert))
+                                     : params.sfb + i64{tile.expert * b_rows} * row_bytes;
+      b += i64{tile.column / scaled::tile_n} * row_bytes;
+      const u32 stages = stage_count();
+      for (u32 stage = 0; stage < stages; ++stage) {
+        ptx::wait(shared.empty + at.index, at.parity ^ 1);
+        const Barrier full = shared.full + at.index;
+        const Shared<u8> to = shared.scales.bytes(at.index * scaled::stage_scale_bytes(options));
+        const u32 first = stage * scaled::raw_tile_k(options.ab) / (4 * options.vec) * size;
+#pragma unroll
+        for (u32 i = 0; i < atoms; ++i) {
+          const u32 offset = first + i * size < row_bytes ? first + i * size : first;
+          ptx::load_bytes(to.bytes(i * size), a + offset, size, full);
+          ptx::load_bytes(to.bytes((atoms + i) * size), a + (second_a + offset), size, full);
+          ptx::load_bytes(to.bytes((2 * atoms + i) * size), b + offset, size, full);
+        }
+        at.advance(layout.stages);
+      }
+    }
+  }
+
+  // ---------------------------------------------------------------------------------------------- scales
+
+  /// Which of the 4 scale bytes that a thread reads per row serves its piece t (16 bytes of a row).
+  struct Selection {
+    u32 block;  ///< scale_selector() of the first step, if it exists
+    u32 k;      ///< first value of the piece
+
+    GEMMULE_DEVICE static Selection of(const ScaledOptions& options, u32 t) {
+      const u32 k = t * (scaled::raw_tile_k(options.ab) / 4);
+      return {expand::scale_selector(options, k / options.vec % 4, true), k};
+    }
+    GEMMULE_DEVICE u32 at(const ScaledOptions& options, u32 limit, u32 step) const {
+      if (options.vec == 32) return k < limit ? block : expand::scale_selector(options, 0, false);
+      return k + 16 * step < limit ? block + step * expand::next_scale(options)
+                                   : expand::scale_selector(options, 0, false);
+    }
+    /// An FP8 stage has 2 blocks of 32 values, so that every other one needs the upper two.
+    GEMMULE_DEVICE void advance(const ScaledOptions& options) {
+      k += scaled::raw_tile_k(options.ab);
+      if (options.ab != Format::e2m1) block ^= 2 * expand::next_scale(options);
+    }
+  };
+
+  /// Offset in a stage's scales of the 4 bytes of row 0 of row tile `tile` (2: B) for piece t; row 32 w + r is 4 w + 16 r
+  /// further on.
+  GEMMULE_DEVICE u32 scale_offset(u32 tile, u32 t) const {
+    const u32 atoms = scaled::stage_atoms(options);
+    return (tile * atoms + (atoms == 2 ? t / 2 : 0)) * scaled::atom_bytes;
+  }
+
+  // ---------------------------------------------------------------------------------------------- expansion of B
+
+  /// The expanding warpgroup: every tile.
+  GEMMULE_DEVICE void expand_b() const {
+    const u32 stages = stage_count();
+    RingState tile_at;
+    ScaledRing at, b_at;
+    for (;;) {
+      const RowTile tile = read_row_tile(shared.tiles, tile_at);
+      if (tile.row == end_of_tiles) return;
+      Selection selection[4];
+#pragma unroll
+      for (u32 t = 0; t < 4; ++t) selection[t] = Selection::of(options, options.b_n_major ? thread / 32 : t);
+      for (u32 stage = 0; stage < stages; ++stage) {
+        ptx::wait(shared.full + at.index, at.parity);
+        if (options.b_n_major)
+          expand_n_major(at.index, selection[0], b_at);
+        else
+          expand_k_major(at.index, selection, b_at);
+        at.advance(layout.stages);
+#pragma unroll
+        for (u32 t = 0; t < 4; ++t) selection[t].advance(options);
+      }
+    }
+  }
+
+  /// Waits for room for a tile of expanded B.
+  GEMMULE_DEVICE Shared<u8> acquire_b(const ScaledRing& b_at) const {
+    ptx::wait(shared.b_empty + b_at.index, b_at.parity ^ 1);
+    return shared.expanded.bytes(b_at.index * scaled::expanded_bytes);
+  }
+  GEMMULE_DEVICE void publish_b(ScaledRing& b_at) const {
+    ptx::fence_async_shared();
+    release(shared.b_full + b_at.index);
+    b_at.advance(layout.b_buffers);
+  }
+
+  /// A thread expands one row of B: 128-byte rows with the 128-byte swizzle, piece 2 s + i holds pair 2 s + i of pieces 0..3.
+  GEMMULE_DEVICE void expand_k_major(u32 stage_index, const Selection (&selection)[4],
+                                     ScaledRing& b_at) const {
+    const Shared<u8> raw = shared.b.bytes(stage_index * scaled::raw_b_bytes);
+    const Shared<u8> scales = shared.scales.bytes(stage_index * scaled::stage_scale_bytes(options));
+    const u32 row = fragment::expander_row(thread);
+    const u32 position = fragment::position(row);
+    U32x4 words[4];
+#pragma unroll
+    for (u32 t = 0; t < 4; ++t)
+      words[t] = ptx::load(raw.bytes(row * scaled::raw_row_bytes + ((t ^ row / 2 % 4) << 4)).as<U32x4>());
+    const u32 in_atom = row % 32 * 16 + row / 32 * 4;
+    u32 scale[2];
+    scale[0] = ptx::load(scales.bytes(scale_offset(2, 0) + in_atom).as<u32>());
+    scale[1] = scaled::stage_atoms(options) == 2
+                   ? ptx::load(scales.bytes(scale_offset(2, 2) + in_atom).as<u32>())
+                   : scale[0];
+    release(shared.empty + stage_index);
+#pragma unroll
+    for (u32 step = 0; step < scaled::steps_per_stage(options); ++step) {
+      u32 factors[4];
+#pragma unroll
+      for (u32 t = 0; t < 4; ++t)
+        factors[t] = expand::factor(options, scale[t / 2], selection[t].at(options, params.k, step));
+      const Shared<u8> to = acquire_b(b_at).bytes(position * 128);
+#pragma unroll
+      for (u32 s = 0; s < slices; ++s) {
+        U32x2 pairs[4];
+#pragma unroll
+        for (u32 t = 0; t < 4; ++t) pairs[t] = expand::slice_pairs(options, words[t], step, s, factors[t]);
+        ptx::store(to.bytes((2 * s ^ position % 8) << 4).as<U32x4>(),
+                   U32x4{pairs[0].x, pairs[1].x, pairs[2].x, pairs[3].x});
+        ptx::store(to.bytes((2 * s + 1 ^ position % 8) << 4).as<U32x4>(),
+                   U32x4{pairs[0].y, pairs[1].y, pairs[2].y, pairs[3].y});
+      }
+      publish_b(b_at);
+    }
+  }
+
+  /// FP8 with n contiguous: warp w expands k = 16 w .. 16 w + 15, a lane 4 neighbouring columns. Raw rows are 128 columns
+  /// of one k; expanded rows 64 columns of one k, the two halves of the columns one after the other (wgmma's
+  /// MN-major form), all with the 128-byte swizzle. Lanes of the two halves take k in another order, so that they do not
+  /// meet in a bank.
+  GEMMULE_DEVICE void expand_n_major(u32 stage_index, const Selection& selection, ScaledRing& b_at) const {
+    const Shared<u8> raw = shared.b.bytes(stage_index * scaled::raw_b_bytes);
+    const Shared<u8> scales = shared.scales.bytes(stage_index * scaled::stage_scale_bytes(options));
+    const u32 warp = thread / 32, lane = thread % 32, column = 4 * lane;
+    const u32 select = selection.at(options, params.k, 0);
+    const u32 in_atom = scale_offset(2, 0) + column % 32 * 16 + column / 32 * 4;
+    u32 codes[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i)
+      codes[i] = ptx::permute_bytes(ptx::load(scales.bytes(in_atom + 16 * i).as<u32>()), 0, select);
+    // Two columns share a pair.
+    const u32 factors[2] = {expand::e8m0_factors(ptx::permute_bytes(codes[0], codes[1], 0x5410)),
+                            expand::e8m0_factors(ptx::permute_bytes(codes[2], codes[3], 0x5410))};
+    u32 words[16];
+#pragma unroll
+    for (u32 i = 0; i < 16; ++i) {
+      const u32 k = 16 * warp + (i ^ lane / 16);
+      words[i] = ptx::load(raw.bytes(k * 128 + ((lane / 4 ^ k % 8) << 4) + lane % 4 * 4).as<u32>());
+    }
+    release(shared.empty + stage_index);
+    const Shared<u8> to = acquire_b(b_at).bytes(lane / 16 * (scaled::tile_k * 128));
+#pragma unroll
+    for (u32 i = 0; i < 16; ++i) {
+      const u32 k = i ^ lane / 16;  // of the warp's 16: wgmma's k of slice k / 4
+      const u32 row = k / 4 * 16 + 2 * warp + k % 2 + k % 4 / 2 * 8;
+#pragma unroll
+      for (u32 half = 0; half < 2; ++half) {
+        const u32 byte = fragment::position(column % 64 + 2 * half) * 2;
+        const u32 pair = expand::scaled(
+            options,
+            half == 0 ? expand::fp8_pair<0>(options.ab, words[i]) : expand::fp8_pair<1>(options.ab, words[i]),
+            factors[half]);
+        ptx::store(to.bytes(row * 128 + ((byte / 16 ^ row % 8) << 4) + byte % 16).as<u32>(), pair);
+      }
+    }
+    publish_b(b_at);
+  }
+
+  // ---------------------------------------------------------------------------------------------- math warpgroups
+
+  /// Positions in the rings, the same for both math warpgroups.
+  struct Position {
+    ScaledRing at, b_at;
+  };
+
+  /// Raw bytes of a thread's two rows of one half, and their scales.
+  struct RawRows {
+    U32x4 words[2];
+    u32 scales[2];
+  };
+  using Operands = ptx::OperandA[slices];
+
+  /// Where a thread finds its row 0 in a stage: of the 128 rows, row r is 8 r further on.
+  struct RowOffsets {
+    u32 a, scales;
+  };
+  GEMMULE_DEVICE RowOffsets row_offsets(u32 group) const {
+    const u32 warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+    return {(group * 128 + 32 * warp + g) * scaled::raw_row_bytes + ((t ^ g / 2) << 4),
+            scale_offset(group, t) + 16 * g + 4 * warp};
+  }
+
+  GEMMULE_DEVICE RawRows load_rows(const RowOffsets& offsets, u32 stage_index, u32 half) const {
+    const Shared<u8> a = shared.a.bytes(stage_index * scaled::raw_a_bytes + offsets.a);
+    const Shared<u8> scales =
+        shared.scales.bytes(stage_index * scaled::stage_scale_bytes(options) + offsets.scales);
+    RawRows rows;
+#pragma unroll
+    for (u32 u = 0; u < 2; ++u) {
+      const u32 row = 8 * (2 * half + u);
+      rows.words[u] = ptx::load(a.bytes(row * scaled::raw_row_bytes).as<U32x4>());
+      rows.scales[u] = ptx::load(scales.bytes(row * 16).as<u32>());
+    }
+    return rows;
+  }
+
+  GEMMULE_DEVICE void expand_rows(Operands& operands, const RawRows& rows, const Selection& selection,
+                                  u32 step) const {
+    const u32 select = selection.at(options, params.k, step);
+#pragma unroll
+    for (u32 u = 0; u < 2; ++u) {
+      const u32 factor = expand::factor(options, rows.scales[u], select);
+#pragma unroll
+      for (u32 s = 0; s < slices; ++s) {
+        const U32x2 pairs = expand::slice_pairs(options, rows.words[u], step, s, factor);
+        operands[s].set(static_cast<int>(u), pairs.x);
+        operands[s].set(static_cast<int>(2 + u), pairs.y);
+      }
+    }
+  }
+
+  template <u32 width>
+  GEMMULE_DEVICE void multiply_unit(ptx::Accumulator<scaled::tile_n>& sums, const Operands& operands,
+                                    ptx::MatrixDescriptor b) const {
+    ptx::fence_accumulators();
+#pragma unroll
+    for (u32 s = 0; s < slices; ++s) {
+      if (options.b_n_major)
+        ptx::multiply<width, true>(sums, operands[s], b.advance(s * 16 * 128), true);
+      else
+        ptx::multiply<width, false>(sums, operands[s], b.advance(s * 32), true);
+    }
+    ptx::commit_multiplications();
+  }
+
+  GEMMULE_DEVICE ptx::MatrixDescriptor descriptor(u32 b_index) const {
+    return ptx::swizzled_128(shared.expanded.bytes(b_index * scaled::expanded_bytes),
+                             options.b_n_major ? scaled::tile_k * 128 : 16, 1024);
+  }
+
+  /// Multiplies the group's 128 rows of a tile. Nothing is in flight afterwards.
+  template <u32 width>
+  GEMMULE_DEVICE void main_loop(u32 group, ScaledAccumulators& sums, Position& position) const {
+    constexpr u32 most_steps = 2;
+    const u32 steps = scaled::steps_per_stage(options);
+    const RowOffsets offsets = row_offsets(group);
+    ScaledRing& at = position.at;
+    Selection selection = Selection::of(options, thread % 4);
+    Operands operands[2];
+    // Not by the first multiplications: those of the second half would find registers that the compiler defines under those
+    // of the first.
+    sums[0].clear();
+    sums[1].clear();
+    u32 last_b = 0;
+    ptx::wait(shared.full + at.index, at.parity);
+    RawRows rows = load_rows(offsets, at.index, 0);
+    expand_rows(operands[0], rows, selection, 0);
+    for (u32 left = stage_count();; --left) {
+      u32 b_index[most_steps];
+#pragma unroll
+      for (u32 unit = 0; unit < 2 * most_steps; ++unit) {
+        if (unit >= 2 * steps) break;
+        const u32 half = unit / steps, step = unit % steps;
+        if (half == 0) {
+          ptx::wait(shared.b_full + position.b_at.index, position.b_at.parity);
+          b_index[step] = position.b_at.index;
+          position.b_at.advance(layout.b_buffers);
+        }
+        multiply_unit<width>(sums[half], operands[unit % 2], descriptor(b_index[step]));
+        // The next unit's bytes; the unit before this one is over after the wait.
+        const u32 next = unit + 1;
+        if (next == steps) {
+          rows = load_rows(offsets, at.index, 1);
+          release(shared.empty + at.index);
+        } else if (next == 2 * steps) {
+          at.advance(layout.stages);
+          if (left == 1) break;
+          selection.advance(options);
+          ptx::wait(shared.full + at.index, at.parity);
+          rows = load_rows(offsets, at.index, 0);
+        }
+        ptx::wait_multiplications<1>();
+        if (unit == 0) {
+          if (left != stage_count()) release(shared.b_empty + last_b);
+        } else if (unit > steps) {
+          release(shared.b_empty + b_index[step - 1]);
+        }
+        expand_rows(operands[next % 2], rows, selection, next % steps);
+      }
+      last_b = b_index[steps - 1];
+      if (left == 1) {
+        ptx::wait_multiplications<0>();
+#pragma unroll
+        for (u32 step = 0; step < most_steps; ++step)
+          if (step < steps && step + 2 >= steps) release(shared.b_empty + b_index[step]);
+        return;
+      }
+    }
+  }
+
+  /// The last tile of a row may be narrower: it is multiplied at 64 or 128 columns.
+  GEMMULE_DEVICE void multiply_tile(const RowTile& tile, u32 group, ScaledAccumulators& sums,
+                                    Position& position) const {
+    if (tile.columns > 64)
+      main_loop<128>(group, sums, position);
+    else
+      main_loop<64>(group, sums, position);
+  }
+
+  /// A tile of 128 rows, of which the second warpgroup has none: it lets all buffers pass.
+  GEMMULE_DEVICE void skip_tile(Position& position) const {
+    const u32 stages = stage_count();
+    for (u32 i = 0; i < stages; ++i) {
+      ptx::wait(shared.full + position.at.index, position.at.parity);
+      release(shared.empty + position.at.index);
+      position.at.advance(layout.stages);
+#pragma unroll
+      for (u32 step = 0; step < scaled::steps_per_stage(options); ++step) {
+        ptx::wait(shared.b_full + position.b_at.index, position.b_at.parity);
+        release(shared.b_empty + position.b_at.index);
+        position.b_at.advance(layout.b_buffers);
+      }
+    }
+  }
+};
+
+/// The frame of both kernels. `Operator` has
+///   static constexpr bool feeds_c;                       warp 1 of the feeding warpgroup reads the tiles and runs feed_c()
+///   static void init_barriers(const Layout&, Barrier first);
+///   void feed_c() const;                                 reads every tile record
+///   void epilogue(ScaledAccumulators&, const RowTile&, u32 group);   by one math warpgroup
+///   void finish(u32 group);                              after its last tile
+/// and is built from {options, params, layout, base of shared memory, first free barrier, thread in its warpgroup}.
+template <class Operator, class Options, class Params>
+GEMMULE_DEVICE void run_scaled(const Options& options, const Params& params, const ScaledLayout& layout) {
+  const Shared<u8> base = ptx::dynamic_shared();
+  const ScaledMainloop loop{options.common, params.common, layout, ScaledShared::at(base, layout),
+                            ptx::thread_index() % ptx::warpgroup_size};
+  const u32 warp = ptx::warp_index();
+  if (warp == 0 && ptx::elect_one()) {
+    loop.init_barriers(Operator::feeds_c ? 1 : 0);
+    Operator::init_barriers(layout, loop.shared.first_free);
+    ptx::fence_barrier_init();
+  }
+  ptx::sync_warp();
+  ptx::sync_cta();
+  ptx::launch_next_grid();
+  ptx::wait_for_previous_grid();
+  const u32 role = warp / ScaledMainloop::warps_per_group;
+  Operator op{options, params, layout, base, loop.shared.first_free, loop.thread};
+  if (role == 0) {
+    ptx::lower_registers<ScaledMainloop::feed_registers>();
+    if (warp == 0) {
+      loop.feed_operands();
+    } else if (warp == 3) {
+      loop.feed_scales();
+    } else if (warp == 1) {
+      if constexpr (Operator::feeds_c) op.feed_c(loop.shared.tiles);
+    } else if (warp == 2) {
+      schedule_row_tiles<scaled::tile_rows, scaled::tile_n>(
+          {params.common.offsets, params.common.experts, params.common.n,
+           options.common.dynamic ? params.common.next_tile : nullptr},
+          loop.shared.tiles);
+    }
+  } else if (role == 1) {
+    ptx::lower_registers<ScaledMainloop::expand_registers>();
+    loop.expand_b();
+  } else {
+    ptx::raise_registers<ScaledMainloop::math_registers>();
+    const u32 group = role - 2;
+    RingState tile_at;
+    ScaledMainloop::Position position;
+    for (;;) {
+      const RowTile tile = read_row_tile(loop.shared.tiles, tile_at);
+      if (tile.row == end_of_tiles) break;
+      if (tile.rows <= group * 128) {
+        loop.skip_tile(position);
+        continue;
+      }
+      ScaledAccumulators sums;
+      loop.multiply_tile(tile, group, sums, position);
+      op.epilogue(sums, tile, group);
+    }
+    op.finish(group);
+  }
+}
+
+}  // namespace gemmule::kernels
