@@ -290,9 +290,9 @@ struct ScaledMainloop {
         U32x2 pairs[4];
 #pragma unroll
         for (u32 t = 0; t < 4; ++t) pairs[t] = expand::slice_pairs(options, words[t], step, s, factors[t]);
-        ptx::store(to.bytes((2 * s ^ position % 8) << 4).as<U32x4>(),
+        ptx::store(to.bytes(((2 * s) ^ (position % 8)) << 4).as<U32x4>(),
                    U32x4{pairs[0].x, pairs[1].x, pairs[2].x, pairs[3].x});
-        ptx::store(to.bytes((2 * s + 1 ^ position % 8) << 4).as<U32x4>(),
+        ptx::store(to.bytes(((2 * s + 1) ^ (position % 8)) << 4).as<U32x4>(),
                    U32x4{pairs[0].y, pairs[1].y, pairs[2].y, pairs[3].y});
       }
       publish_b(b_at);
