@@ -462,7 +462,13 @@ void tensor_wait_load(Thread& t, float* values, TensorRowState& state, int count
   state.late = false;
 }
 
+void tensor_row_set(TensorRowState& state, float* values, int index, float x) {
+  state.set[index / 32] |= 1u << index % 32;
+  values[index] = x;
+}
+
 void tensor_row_touched(const TensorRowState& state, int index, Site site) {
+  if (state.set[index / 32] >> index % 32 & 1u) return;
   Thread& t = current();
   if (state.load_group < 0) {
     t.machine->hazard(Hazard::uninitialised_read, site,

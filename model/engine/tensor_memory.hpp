@@ -90,11 +90,14 @@ struct TensorRowState {
   int load_group = -1;              ///< Thread::load_waits at the load; -1: not loaded
   bool waited = false;              ///< a wait named these registers
   bool late = false;                ///< the values are fetched by the wait
-  std::uint32_t undefined[4] = {};  ///< a bit per element: nobody wrote that column of the lane
+  std::uint32_t undefined[4] = {};  ///< a bit per element: not loaded, or from a column nobody wrote
+  std::uint32_t set[4] = {};        ///< a bit per element: written by the thread since the load
 };
 /// 32x32b: element i of the calling lane is column i. The values are those of a moment between the load and its wait.
 void tensor_load(Thread& t, float* values, TensorRowState& state, int count, std::uint32_t from, Site site);
 void tensor_wait_load(Thread& t, float* values, TensorRowState& state, int count);
+/// Element `index` is written by the thread itself.
+void tensor_row_set(TensorRowState& state, float* values, int index, float x);
 void tensor_row_touched(const TensorRowState& state, int index, Site site);
 void tensor_store(Thread& t, const float* values, int count, std::uint32_t to, Site site);
 void tensor_wait_store(Thread& t);

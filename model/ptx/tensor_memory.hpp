@@ -42,7 +42,9 @@ class TensorRow {
     model::tensor_row_touched(state_, index, site);
     return value_[index];
   }
+  void set(int index, float x) { model::tensor_row_set(state_, value_, index, x); }
   float* values() { return value_; }
+  const float* values() const { return value_; }
   model::TensorRowState& state() { return state_; }
 
  private:
@@ -58,6 +60,14 @@ inline void load_tensor(TensorRow<32>& r, TensorAddress from, Site site = Site::
 inline void wait_tensor_load(TensorRow<32>& r, Site site = Site::here()) {
   if (Entry e = enter(model::Op::tensor_wait_load, site))
     model::tensor_wait_load(e.t, r.values(), r.state(), 32);
+}
+inline void store_tensor(TensorAddress to, const TensorRow<32>& r, Site site = Site::here()) {
+  for (int i = 0; i < 32; ++i) r.get(i, site);
+  if (Entry e = enter(model::Op::tensor_store, site, 32 * 4))
+    model::tensor_store(e.t, r.values(), 32, to.value, site);
+}
+inline void wait_tensor_store(Site site = Site::here()) {
+  if (Entry e = enter(model::Op::tensor_wait_store, site)) model::tensor_wait_store(e.t);
 }
 
 inline void fence_tensor_before_sync(Site site = Site::here()) {

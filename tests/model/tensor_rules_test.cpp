@@ -167,6 +167,201 @@ TEST(ModelTensorMemory, LoadsNeedColumnsLanesAndValues) {
   });
 }
 
+TEST(ModelTensorMemory, StoresAreReadBack) {
+  // Warps 0 and 4 own the same lanes.
+  const auto kernel = [](bool wait, bool before, bool after) {
+    const u32 w = ptx::warp_index(), lane = ptx::lane_index();
+    if (w == 0) ptx::allocate_tensor<1>(word(0), 32);
+    ptx::sync_cta();
+    const TensorAddress a{ptx::load(word(0))};
+    ptx::TensorRow<32> r;
+    if (w == 0) {
+      for (int i = 0; i < 32; ++i) r.set(i, static_cast<float>(100 * lane) + static_cast<float>(i));
+      ptx::store_tensor(a, r);
+      if (wait) ptx::wait_tensor_store();
+      if (before) ptx::fence_tensor_before_sync();
+    }
+    ptx::sync_cta();
+    if (w == 4) {
+      if (after) ptx::fence_tensor_after_sync();
+      ptx::load_tensor(r, a);
+      ptx::wait_tensor_load(r);
+      EXPECT_EQ(r.get(7), static_cast<float>(100 * lane) + 7);
+      ptx::fence_tensor_before_sync();
+    }
+    ptx::sync_cta();
+    if (w == 0) ptx::free_tensor<1>(a, 32);
+  };
+  constexpr LaunchOptions five{.threads = 160, .shared_bytes = 1024};
+  expect_clean(five, [&] { kernel(true, true, true); });
+  expect_hazard(Hazard::missing_tensor_wait, five, [&] { kernel(false, true, true); });
+  expect_hazard(Hazard::missing_tensor_fence, five, [&] { kernel(true, false, true); });
+  expect_hazard(Hazard::missing_tensor_fence, five, [&] { kernel(true, true, false); });
+  // Within a warp the wait is enough, and needed.
+  const auto own = [](bool wait) {
+    const TensorAddress a = allocate(32);
+    ptx::TensorRow<32> r;
+    for (int i = 0; i < 32; ++i) r.set(i, 1.0f);
+    ptx::store_tensor(a, r);
+    if (wait) ptx::wait_tensor_store();
+    ptx::load_tensor(r, a);
+    ptx::wait_tensor_load(r);
+    EXPECT_EQ(r.get(3), 1.0f);
+    ptx::free_tensor<1>(a, 32);
+  };
+  expect_clean(warp, [&] { own(true); });
+  expect_hazard(Hazard::missing_tensor_wait, warp, [&] { own(false); });
+}
+
+/// What one thread may do with zeros in shared memory: A at 1024 bytes, B behind it, D of 128 x 32.
+struct Bench {
+  TensorAddress d{};
+  ptx::Barrier barrier{};
+  ptx::OperandDescriptor a{}, b{};
+
+  static Shared<ptx::u8> at(u32 offset) { return ptx::dynamic_shared().bytes(offset); }
+  template <u32 ctas = 1>
+  void multiply(bool accumulate, u32 n = 32, u32 column = 0) const {
+    ptx::multiply_f16<ctas>(d.columns(column), a, b, ptx::InstructionDescriptor::bf16(128 * ctas, n, false),
+                            accumulate);
+  }
+};
+/// All threads. The first thread of each warp gets the bench; the first warp allocates.
+Bench set_up() {
+  Bench bench;
+  bench.barrier = Bench::at(512).as<ptx::Mbarrier>();
+  bench.a = ptx::OperandDescriptor::of(Bench::at(1024), 16, 1024, ptx::OperandSwizzle::b128);
+  bench.b = ptx::OperandDescriptor::of(Bench::at(1024 + 16384), 16, 1024, ptx::OperandSwizzle::b128);
+  for (u32 i = ptx::thread_index() * 16; i < 16384 + 4096; i += ptx::thread_count() * 16) {
+    ptx::store(Bench::at(1024 + i).as<ptx::U32x4>(), ptx::U32x4{0, 0, 0, 0});
+  }
+  if (ptx::thread_index() == 0) {
+    ptx::init(bench.barrier, 1);
+    ptx::fence_barrier_init();
+  }
+  if (ptx::warp_index() == 0) ptx::allocate_tensor<1>(word(0), 64);
+  ptx::fence_async_shared();
+  ptx::sync_cta();
+  bench.d.value = ptx::load(word(0));
+  return bench;
+}
+void tear_down(const Bench& bench) {
+  ptx::sync_cta();
+  if (ptx::warp_index() == 0) ptx::free_tensor<1>(bench.d, 64);
+}
+/// The first thread runs `what`, which ends with everything committed; all wait.
+template <typename What>
+void run_alone(What what, bool wait = true) {
+  const Bench bench = set_up();
+  if (ptx::thread_index() == 0) what(bench);
+  if (wait) ptx::wait(bench.barrier, 0);
+  tear_down(bench);
+}
+
+constexpr LaunchOptions coarse{.threads = 64, .shared_bytes = 65536, .granule = 16};
+
+TEST(ModelTensor, OneThreadKeepsItsOrder) {
+  expect_clean(coarse, [] {
+    run_alone([](const Bench& b) {
+      b.multiply(false);
+      b.multiply(true);
+      ptx::commit_tensor_work<1>(b.barrier);
+    });
+  });
+  expect_hazard(Hazard::uninitialised_read, coarse, [] {  // D was never written
+    run_alone([](const Bench& b) {
+      b.multiply(true);
+      ptx::commit_tensor_work<1>(b.barrier);
+    });
+  });
+  expect_hazard(Hazard::tensor_memory_misuse, coarse, [] {  // D ends behind the allocation
+    run_alone([](const Bench& b) {
+      b.multiply(false, 32, 48);
+      ptx::commit_tensor_work<1>(b.barrier);
+    });
+  });
+  expect_hazard(Hazard::uninitialised_read, coarse, [] {  // B ends behind what was written
+    run_alone([](const Bench& b) {
+      b.multiply(false, 64);
+      ptx::commit_tensor_work<1>(b.barrier);
+    });
+  });
+  expect_hazard(Hazard::illegal_descriptor, coarse, [] {
+    run_alone([](const Bench& b) {
+      ptx::copy_scales<1>(b.d, b.a);  // swizzled
+      ptx::commit_tensor_work<1>(b.barrier);
+    });
+  });
+  expect_hazard(Hazard::mbarrier_misuse, coarse, [] {
+    run_alone([](const Bench& b) {
+      b.multiply(false);
+      ptx::commit_tensor_work<1>(b.barrier + 1);  // never initialised
+      ptx::commit_tensor_work<1>(b.barrier);
+    });
+  });
+}
+
+TEST(ModelTensor, OperationsOutliveNobody) {
+  // Freed and left while the multiplication may still run.
+  constexpr LaunchOptions late{
+      .threads = 64, .shared_bytes = 65536, .timing = model::Timing::late, .granule = 16};
+  const auto kernel = [] {
+    run_alone(
+        [](const Bench& b) {
+          b.multiply(false);
+          ptx::commit_tensor_work<1>(b.barrier);
+        },
+        false);
+  };
+  expect_hazard(Hazard::read_before_completion, late, kernel);
+  expect_hazard(Hazard::exit_while_pending, late, kernel);
+  // Operands overwritten while it may still read them.
+  expect_hazard(Hazard::write_under_pending_read, coarse, [] {
+    run_alone([](const Bench& b) {
+      b.multiply(false);
+      ptx::commit_tensor_work<1>(b.barrier);
+      ptx::store(Bench::at(1024).as<ptx::U32x4>(), ptx::U32x4{0, 0, 0, 0});
+    });
+  });
+}
+
+TEST(ModelTensor, TwoThreadsNeedACommit) {
+  // Warp 1 goes on with D after warp 0: ordered by the barrier and the fence, or not at all.
+  const auto kernel = [](bool wait, bool fence) {
+    const Bench b = set_up();
+    const ptx::Barrier second = b.barrier + 1;
+    if (ptx::thread_index() == 0) {
+      ptx::init(second, 1);
+      ptx::fence_barrier_init();
+      b.multiply(false);
+      ptx::commit_tensor_work<1>(b.barrier);
+    }
+    ptx::sync_cta();
+    if (ptx::thread_index() == 32) {
+      if (wait) ptx::wait(b.barrier, 0);
+      if (fence) ptx::fence_tensor_after_sync();
+      b.multiply(true);
+      ptx::commit_tensor_work<1>(second);
+    }
+    ptx::wait(second, 0);
+    tear_down(b);
+  };
+  expect_clean(coarse, [&] { kernel(true, true); });
+  expect_hazard(Hazard::missing_tensor_fence, coarse, [&] { kernel(true, false); });
+  expect_hazard(Hazard::read_before_completion, coarse, [&] { kernel(false, true); });
+}
+
+TEST(ModelTensor, PairsAreIssuedByTheEvenCta) {
+  expect_hazard(Hazard::illegal_instruction, pair, [] {
+    const TensorAddress a = allocate<2>(32);
+    if (ptx::cluster_cta_rank() == 1 && ptx::elect_one()) {
+      ptx::multiply_f16<2>(a, {}, {}, ptx::InstructionDescriptor::bf16(256, 32, false), false);
+    }
+    ptx::sync_cluster();
+    ptx::free_tensor<2>(a, 32);
+  });
+}
+
 /// What a spoiled operand gives, in any timing.
 void expect_spoiled(const TensorCase& c, Hazard kind, const TensorChange& change) {
   const TensorData data(c, 5);

@@ -49,6 +49,7 @@ struct TensorRow {
   float value[N];
 
   GEMMULE_DEVICE float get(int index) const { return value[index]; }
+  GEMMULE_DEVICE void set(int index, float x) { value[index] = x; }
 };
 
 #define GEMMULE_TENSOR_4(c, i) c(r.value[i]), c(r.value[i + 1]), c(r.value[i + 2]), c(r.value[i + 3])
@@ -70,6 +71,22 @@ GEMMULE_DEVICE void load_tensor(TensorRow<32>& r, TensorAddress from) {
 GEMMULE_DEVICE void wait_tensor_load(TensorRow<32>& r) {
   asm volatile("tcgen05.wait::ld.sync.aligned;"
                : GEMMULE_TENSOR_16("+f", 0), GEMMULE_TENSOR_16("+f", 16)::"memory");
+}
+
+/// tcgen05.st.sync.aligned.32x32b.x32.b32 [a], r;  32 columns of this warp's lanes.
+GEMMULE_DEVICE void store_tensor(TensorAddress to, const TensorRow<32>& r) {
+  asm volatile(
+      "tcgen05.st.sync.aligned.32x32b.x32.b32 [%32], "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31};" ::GEMMULE_TENSOR_16(
+          "f", 0),
+      GEMMULE_TENSOR_16("f", 16), "r"(to.value)
+      : "memory");
+}
+
+/// tcgen05.wait::st.sync.aligned;  This thread's stores are complete.
+GEMMULE_DEVICE void wait_tensor_store() {
+  asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");
 }
 
 #undef GEMMULE_TENSOR_16
