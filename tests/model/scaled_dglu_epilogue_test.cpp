@@ -51,7 +51,7 @@ void run_cta(const Call& call) {
   const auto full = [&](u32 of) { return barriers + of * ScaledDgluEpilogue::barriers; };
   const auto empty = [&](u32 of) { return full(of) + call.staging.c_buffers; };
   if (ptx::thread_index() == 0) {
-    for (u32 i = 0; i < 2; ++i) ScaledDgluEpilogue::init_barriers(call.staging, full(i), empty(i));
+    for (u32 i = 0; i < 2; ++i) ScaledDgluEpilogue::init_barriers(call.staging.c_buffers, full(i), empty(i));
     ptx::fence_barrier_init();
   }
   ptx::sync_cta();
@@ -63,8 +63,9 @@ void run_cta(const Call& call) {
     kernels::ChunkRingState at;
     for (std::size_t i = ptx::cta_index(); i < call.tiles.size(); i += ctas) {
       const Tile& tile = call.tiles[i];
-      if (takes(call, call.tiles[i], group))
-        epilogue.feed_tile(tile.row + group * static_cast<u32>(half), tile.column, tile.columns, at);
+      if (!takes(call, tile, group)) continue;
+      for (u32 n = 0; n < tile.columns; n += fragment::chunk_columns)
+        epilogue.feed_chunk(tile.row + group * static_cast<u32>(half), tile.column + n, at);
     }
     return;
   }

@@ -73,9 +73,8 @@ struct ScaledDgluEpilogue {
   u32 named_barrier;             ///< of this warpgroup's 128 threads
   u32 thread;                    ///< in its warpgroup
 
-  GEMMULE_DEVICE static void init_barriers(const ScaledDgluStaging& staging, ptx::Barrier c_full,
-                                           ptx::Barrier c_empty) {
-    for (u32 i = 0; i < staging.c_buffers; ++i) {
+  GEMMULE_DEVICE static void init_barriers(u32 c_buffers, ptx::Barrier c_full, ptx::Barrier c_empty) {
+    for (u32 i = 0; i < c_buffers; ++i) {
       ptx::init(c_full + i, 1);
       ptx::init(c_empty + i, 1);
     }
@@ -83,21 +82,18 @@ struct ScaledDgluEpilogue {
 
   // ------------------------------------------------------------------------------------------------ feeding warp
 
-  /// Loads the C of 128 rows of a tile, by one lane.
-  GEMMULE_DEVICE void feed_tile(u32 row, u32 column, u32 columns, ChunkRingState& at) const {
-    const u32 box = scaled::box_bytes(options.common.c);
-    for (u32 n = 0; n < columns; n += fragment::chunk_columns) {
-      ptx::wait(c_empty + at.index, at.parity ^ 1);
-      const ptx::Barrier full = c_full + at.index;
-      ptx::arrive_expect_bytes(full, staging.c_bytes);
-      const Shared<u8> to = memory.bytes(at.index * staging.c_bytes);
-      const i32 x = static_cast<i32>(2 * (column + n));
-      const i32 y = static_cast<i32>(row);
-      ptx::load_box(to, &params.common.c, x, y, full, ptx::CachePolicy::evict_first);
-      ptx::load_box(to.bytes(box), &params.common.c, x + static_cast<i32>(fragment::chunk_columns), y, full,
-                    ptx::CachePolicy::evict_first);
-      at.advance(staging.c_buffers);
-    }
+  /// Loads the C of 128 rows and a chunk of compact columns, by one lane.
+  GEMMULE_DEVICE void feed_chunk(u32 row, u32 column, ChunkRingState& at) const {
+    ptx::wait(c_empty + at.index, at.parity ^ 1);
+    const ptx::Barrier full = c_full + at.index;
+    ptx::arrive_expect_bytes(full, staging.c_bytes);
+    const Shared<u8> to = memory.bytes(at.index * staging.c_bytes);
+    const i32 x = static_cast<i32>(2 * column);
+    const i32 y = static_cast<i32>(row);
+    ptx::load_box(to, &params.common.c, x, y, full, ptx::CachePolicy::evict_first);
+    ptx::load_box(to.bytes(scaled::box_bytes(options.common.c)), &params.common.c,
+                  x + static_cast<i32>(fragment::chunk_columns), y, full, ptx::CachePolicy::evict_first);
+    at.advance(staging.c_buffers);
   }
 
   // --------------------------------------------------------------------------------------------- math warpgroup

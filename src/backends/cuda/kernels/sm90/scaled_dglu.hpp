@@ -1,0 +1,100 @@
+// Block-scaled grouped GEMM + dGLU for sm_90a: D = gradient(alpha^2 A B^T, beta C), D and D_col quantized where wanted. The main
+// loop is scaled_mainloop.hpp, what happens to its sums scaled_dglu_epilogue.hpp.
+#pragma once
+
+#include "sm90/scaled_dglu_epilogue.hpp"
+#include "sm90/scaled_mainloop.hpp"
+
+namespace gemmule::kernels {
+
+/// What leaves room for three stages of the main loop.
+inline constexpr u32 dglu_staging_limit = 54 * 1024;
+
+GEMMULE_HD constexpr ScaledDgluStaging scaled_dglu_staging(const ScaledDgluOptions& options) {
+  return scaled_dglu_staging(options, dglu_staging_limit);
+}
+
+GEMMULE_HD constexpr ScaledLayout scaled_dglu_layout(const ScaledDgluOptions& options) {
+  const ScaledDgluStaging staging = scaled_dglu_staging(options);
+  ScaledLayout l;
+  l.chunk_buffers = staging.c_buffers;
+  l.box_stride = staging.bytes;
+  place_mainloop(l, options.common);
+  return l;
+}
+
+struct ScaledDglu {
+  static constexpr bool feeds_c = true;
+
+  const ScaledDgluOptions& options;
+  const ScaledDgluParams& params;
+  const ScaledLayout& layout;
+  Shared<u8> base;
+  Barrier first_barrier;
+  u32 thread;
+  ScaledDgluEpilogue::State state{};
+
+  GEMMULE_DEVICE static Barrier c_full(const ScaledLayout& layout, Barrier first, u32 group) {
+    return first + group * 2 * layout.chunk_buffers;
+  }
+  GEMMULE_DEVICE static Barrier c_empty(const ScaledLayout& layout, Barrier first, u32 group) {
+    return c_full(layout, first, group) + layout.chunk_buffers;
+  }
+
+  GEMMULE_DEVICE static void init_barriers(const ScaledLayout& layout, Barrier first) {
+    for (u32 group = 0; group < scaled::groups; ++group)
+      ScaledDgluEpilogue::init_barriers(layout.chunk_buffers, c_full(layout, first, group),
+                                        c_empty(layout, first, group));
+  }
+
+  GEMMULE_DEVICE ScaledDgluEpilogue group_epilogue(u32 group) const {
+    return {options,
+            params,
+            scaled_dglu_staging(options),
+            base.bytes(layout.c + group * layout.box_stride),
+            c_full(layout, first_barrier, group),
+            c_empty(layout, first_barrier, group),
+            1 + group,
+            thread};
+  }
+
+  /// C of every tile, for both warpgroups chunk by chunk, by one lane.
+  GEMMULE_DEVICE void feed_c(const TileRing& tiles) const {
+    const bool leader = ptx::elect_one();
+    if (leader) {
+      ptx::prefetch(&params.common.c);
+      ptx::prefetch(&params.common.d);
+      if (options.common.has_d_col) ptx::prefetch(&params.common.d_col);
+    }
+    const ScaledDgluEpilogue first = group_epilogue(0), second = group_epilogue(1);
+    ChunkRingState first_at, second_at;
+    RingState tile_at;
+    for (;;) {
+      const RowTile tile = read_row_tile(tiles, tile_at);
+      if (tile.row == end_of_tiles) return;
+      if (!leader) continue;
+      for (u32 n = 0; n < tile.columns; n += fragment::chunk_columns) {
+        first.feed_chunk(tile.row, tile.column + n, first_at);
+        if (tile.rows > scaled::box_rows)
+          second.feed_chunk(tile.row + scaled::box_rows, tile.column + n, second_at);
+      }
+    }
+  }
+
+  GEMMULE_DEVICE void epilogue(ScaledAccumulators& sums, const RowTile& tile, u32 group) {
+    const ScaledDgluEpilogue part = group_epilogue(group);
+    const Tile own{tile.row + group * scaled::box_rows, tile.column, tile.expert, tile.columns};
+    ScaledDgluFactors factors = part.factors(own);
+    factors.alpha_squared *= expand::result_factor(options.common);
+    part.run(sums, own, factors, state);
+  }
+
+  GEMMULE_DEVICE void finish(u32 group) const { group_epilogue(group).finish(); }
+
+  GEMMULE_DEVICE static void run(const ScaledDgluOptions& options, const ScaledDgluParams& params) {
+    const ScaledLayout layout = scaled_dglu_layout(options);
+    run_scaled<ScaledDglu>(options, params, layout);
+  }
+};
+
+}  // namespace gemmule::kernels
