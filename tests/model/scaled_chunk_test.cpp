@@ -9,6 +9,7 @@
 #include "epilogue/srelu_chunk.hpp"
 #include "model/one_hot.hpp"
 #include "ptx/fence.hpp"
+#include "sm90/scaled_layout.hpp"
 #include "support/problems.hpp"
 
 namespace gemmule::test {
@@ -41,7 +42,7 @@ struct Staging {
   u32 c, d, chunk;
   u32 atoms() const { return chunks * chunk; }
   u32 scratch() const { return atoms() + 1024; }
-  u32 bytes() const { return scratch() + 4 * kernels::quantize_scratch * 4; }
+  u32 bytes() const { return scratch() + 4 * kernels::scaled::quantize_scratch * 4; }
 };
 
 /// One CTA is one row tile.
@@ -65,7 +66,7 @@ void run_tile(const ScaledSreluOptions& o, const ScaledSreluParams& p, const flo
   }
   const kernels::ScaleAtoms atoms{base.bytes(staging.atoms()), base.bytes(staging.atoms() + 512)};
   const Shared<float> scratch =
-      base.bytes(staging.scratch()).as<float>() + thread / 32 * kernels::quantize_scratch;
+      base.bytes(staging.scratch()).as<float>() + thread / 32 * kernels::scaled::quantize_scratch;
   float amax = 0;
   for (u32 chunk = 0; chunk < chunks; ++chunk) {
     if (chunk * 32 >= p.common.n) {

@@ -75,11 +75,8 @@ struct ScaleAtoms {
   Shared<u8> col;  ///< 128 columns x 4 blocks of 32 rows
 };
 
-/// Floats of shared memory that each warp needs for itself.
-inline constexpr u32 quantize_scratch = 64;
-
 /// Quantizes a warp's part of the chunk that is block `block` < 4 of its row atom and columns 32 block .. of its column
-/// atom. `d` and `d_col` are the boxes plus box::thread_offset().
+/// atom. `d` and `d_col` are the boxes plus box::thread_offset(), `scratch` the warp's scaled::quantize_scratch floats.
 GEMMULE_DEVICE void quantize_chunk(Format format, const ChunkValues& y, float norm_const, Shared<u8> d,
                                    Shared<u8> d_col, const ScaleAtoms& atoms, u32 block, u32 thread,
                                    Shared<float> scratch) {

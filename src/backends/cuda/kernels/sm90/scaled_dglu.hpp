@@ -7,22 +7,6 @@
 
 namespace gemmule::kernels {
 
-/// What leaves room for three stages of the main loop.
-inline constexpr u32 dglu_staging_limit = 54 * 1024;
-
-GEMMULE_HD constexpr ScaledDgluStaging scaled_dglu_staging(const ScaledDgluOptions& options) {
-  return scaled_dglu_staging(options, dglu_staging_limit);
-}
-
-GEMMULE_HD constexpr ScaledLayout scaled_dglu_layout(const ScaledDgluOptions& options) {
-  const ScaledDgluStaging staging = scaled_dglu_staging(options);
-  ScaledLayout l;
-  l.chunk_buffers = staging.c_buffers;
-  l.box_stride = staging.bytes;
-  place_mainloop(l, options.common);
-  return l;
-}
-
 struct ScaledDglu {
   static constexpr bool feeds_c = true;
 
@@ -50,7 +34,7 @@ struct ScaledDglu {
   GEMMULE_DEVICE ScaledDgluEpilogue group_epilogue(u32 group) const {
     return {options,
             params,
-            scaled_dglu_staging(options),
+            scaled_dglu_staging(options, scaled::dglu_staging_limit),
             base.bytes(layout.c + group * layout.box_stride),
             c_full(layout, first_barrier, group),
             c_empty(layout, first_barrier, group),

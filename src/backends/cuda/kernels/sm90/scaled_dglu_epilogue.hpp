@@ -11,41 +11,9 @@
 #include "ptx/tma.hpp"
 #include "ptx/wgmma.hpp"
 #include "scheduler/tile_scheduler.hpp"
+#include "sm90/scaled_dglu_layout.hpp"
 
 namespace gemmule::kernels {
-
-/// Shared memory of one math warpgroup's epilogue: byte offsets from a start aligned to 1024.
-struct ScaledDgluStaging {
-  u32 c_buffers = 0;
-  u32 c_bytes = 0, d_bytes = 0;  ///< of a chunk
-  u32 d = 0, atoms = 0, scratch = 0, column_sums = 0;
-  u32 bytes = 0;  ///< a multiple of 1024
-  bool in_place = false;
-};
-
-inline constexpr u32 epilogue_warps = 4;
-inline constexpr u32 column_sum_bytes = epilogue_warps * 64 * 4;
-
-/// As many buffers of C as `available` bytes allow, 4 at most; 0 if none fits.
-GEMMULE_HD constexpr ScaledDgluStaging scaled_dglu_staging(const ScaledDgluOptions& options, u32 available) {
-  const ScaledOptions& o = options.common;
-  ScaledDgluStaging s;
-  s.in_place = !o.quantize && bits_of(o.c) == bits_of(o.d);
-  s.c_bytes = 2 * scaled::box_bytes(o.c);
-  s.d_bytes = s.in_place ? 0 : 2 * scaled::box_bytes(o.d) * (o.quantize ? 2 : 1);
-  const u32 atoms = o.quantize ? 4 * static_cast<u32>(layout::atom_bytes) : 0;
-  const u32 scratch = o.quantize ? epilogue_warps * quantize_scratch * 4 : 0;
-  const u32 sums = options.has_dbias ? 2 * column_sum_bytes : 0;
-  const u32 rest = s.d_bytes + atoms + scratch + sums;
-  const u32 wanted = s.in_place ? 4 : 2;
-  while (s.c_buffers < wanted && (s.c_buffers + 1) * s.c_bytes + rest <= available) s.c_buffers += 1;
-  s.d = s.c_buffers * s.c_bytes;
-  s.atoms = s.d + s.d_bytes;
-  s.scratch = s.atoms + atoms;
-  s.column_sums = s.scratch + scratch;
-  s.bytes = (s.column_sums + sums + 1023) / 1024 * 1024;
-  return s;
-}
 
 /// Position in a ring whose size is known at run time on the model.
 struct ChunkRingState {
@@ -207,8 +175,9 @@ struct ScaledDgluEpilogue {
     const Shared<u8> d = staging.in_place ? c : memory.bytes(staging.d);
     const Shared<u8> d_col = d.bytes(2 * scaled::box_bytes(o.d));
     const Shared<float> column_sums =
-        memory.bytes(staging.column_sums + state.chunk_parity * column_sum_bytes).as<float>();
-    const Shared<float> scratch = memory.bytes(staging.scratch).as<float>() + thread / 32 * quantize_scratch;
+        memory.bytes(staging.column_sums + state.chunk_parity * scaled::column_sum_bytes).as<float>();
+    const Shared<float> scratch =
+        memory.bytes(staging.scratch).as<float>() + thread / 32 * scaled::quantize_scratch;
     const u32 d_offset = box::thread_offset(o.d, thread);
     const ScaledDgluBoxes boxes{c.bytes(box::thread_offset(o.c, thread)), d.bytes(d_offset),
                                 d_col.bytes(d_offset)};
@@ -263,7 +232,7 @@ struct ScaledDgluEpilogue {
   GEMMULE_DEVICE void store_column_sum(Shared<float> sums, const Tile& tile, u32 chunk) const {
     float sum = ptx::load(sums + thread);
 #pragma unroll
-    for (u32 warp = 1; warp < epilogue_warps; ++warp) sum += ptx::load(sums + (warp * 64 + thread));
+    for (u32 warp = 1; warp < scaled::warps_per_group; ++warp) sum += ptx::load(sums + (warp * 64 + thread));
     const i64 row_tile = tile.row / scaled::box_rows;
     const u32 column = 2 * (tile.column + chunk * fragment::chunk_columns) + thread;
     ptx::store(params.column_sums + (row_tile * (2 * i64{params.common.n}) + column), sum);

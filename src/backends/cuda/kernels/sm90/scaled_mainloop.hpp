@@ -71,7 +71,7 @@ struct ScaledRing {
 using ScaledAccumulators = ptx::Accumulator<scaled::tile_n>[2];
 
 struct ScaledMainloop {
-  static constexpr u32 warps_per_group = 4;
+  static constexpr u32 warps_per_group = scaled::warps_per_group;
   static constexpr u32 math_warps = scaled::groups * warps_per_group;
   static constexpr u32 slices = scaled::tile_k / 16;
   static constexpr u32 feed_registers = 24;

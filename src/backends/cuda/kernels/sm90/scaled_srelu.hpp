@@ -98,8 +98,8 @@ struct ScaledSrelu {
     if (options.has_bias)
       bias = static_cast<const u8*>(params.bias) +
              (i64{tile.expert} * params.common.n + column) * bytes_of(options.bias);
-    const Shared<float> scratch =
-        base.bytes(layout.scratch + group * layout.small_stride).as<float>() + thread / 32 * quantize_scratch;
+    const Shared<float> scratch = base.bytes(layout.scratch + group * layout.small_stride).as<float>() +
+                                  thread / 32 * scaled::quantize_scratch;
     srelu_chunk(options, sums, f, bias, tile.columns - chunk * fragment::chunk_columns, boxes, atoms, chunk,
                 thread, scratch, amax);
     ptx::fence_async_shared();
@@ -127,7 +127,7 @@ struct ScaledSrelu {
   }
 
   GEMMULE_DEVICE static void run(const ScaledSreluOptions& options, const ScaledSreluParams& params) {
-    const ScaledLayout layout = scaled_layout(options.common, false);
+    const ScaledLayout layout = scaled_layout(options.common);
     run_scaled<ScaledSrelu>(options, params, layout);
   }
 };
