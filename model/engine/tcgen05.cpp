@@ -140,26 +140,27 @@ void read_panel(Cta& cta, const Operand& operand, int depth, float* panel, int r
   }
 }
 
-constexpr int strip_rows = 4, strip_columns = 16;
+// Eight floats: one register with AVX2, two without.
+using Vector = float __attribute__((vector_size(32)));
+constexpr int vector_width = 8, strip_rows = 4, strip_columns = 2 * vector_width;
 
 /// acc[r][c] += sum over k of a[r][k] b[k][c], k ascending, each product and each sum rounded to float.
 inline __attribute__((always_inline)) void multiply_strip(float* const* acc, const float* a, const float* b,
                                                           int depth, int ld, int columns) {
   int c = 0;
   for (; c + strip_columns <= columns; c += strip_columns) {
-    float sum[strip_rows][strip_columns];
-    for (int r = 0; r < strip_rows; ++r) {
-      for (int i = 0; i < strip_columns; ++i) sum[r][i] = acc[r][c + i];
-    }
+    Vector sum[strip_rows][2];
+    for (int r = 0; r < strip_rows; ++r) std::memcpy(sum[r], acc[r] + c, sizeof sum[r]);
     for (int k = 0; k < depth; ++k) {
+      Vector y[2];
+      std::memcpy(y, b + k * ld + c, sizeof y);
       for (int r = 0; r < strip_rows; ++r) {
         const float x = a[r * depth + k];
-        for (int i = 0; i < strip_columns; ++i) sum[r][i] += x * b[k * ld + c + i];
+        sum[r][0] += x * y[0];
+        sum[r][1] += x * y[1];
       }
     }
-    for (int r = 0; r < strip_rows; ++r) {
-      for (int i = 0; i < strip_columns; ++i) acc[r][c + i] = sum[r][i];
-    }
+    for (int r = 0; r < strip_rows; ++r) std::memcpy(acc[r] + c, sum[r], sizeof sum[r]);
   }
   for (; c < columns; ++c) {
     for (int r = 0; r < strip_rows; ++r) {

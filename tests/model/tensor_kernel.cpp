@@ -1,5 +1,6 @@
 #include "model/tensor_kernel.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -136,6 +137,10 @@ TensorData::TensorData(const TensorCase& c, std::uint32_t seed) : test(c) {
     }
   }
   for (u32 tile = 0; tile < c.tiles; ++tile) {
+    if (tile >= 2) {  // the same scale factors, the same values
+      std::copy_n(expected.begin() + (tile - 2) * c.m * c.n, c.m * c.n, expected.begin() + tile * c.m * c.n);
+      continue;
+    }
     for (u32 row = 0; row < c.m; ++row) {
       for (u32 column = 0; column < c.n; ++column) {
         float sum = 0;
