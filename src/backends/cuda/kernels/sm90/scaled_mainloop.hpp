@@ -75,8 +75,8 @@ struct ScaledMainloop {
   static constexpr u32 math_warps = scaled::groups * warps_per_group;
   static constexpr u32 slices = scaled::tile_k / 16;
   static constexpr u32 feed_registers = 24;
-  static constexpr u32 expand_registers = 72;
-  static constexpr u32 math_registers = 208;
+  static constexpr u32 expand_registers = 56;
+  static constexpr u32 math_registers = 216;
   static_assert(128 * (feed_registers + expand_registers + 2 * math_registers) <= 65536,
                 "the register file has 65536");
 
@@ -139,6 +139,7 @@ struct ScaledMainloop {
       const i32 row = static_cast<i32>(tile.row), column = static_cast<i32>(tile.column);
       // Maps count bytes, of which FP4 has two values each.
       const i32 bytes = static_cast<i32>(stage_count() * scaled::raw_row_bytes);
+#pragma unroll 1
       for (i32 x = 0; x < bytes; x += static_cast<i32>(scaled::raw_row_bytes)) {
         ptx::wait(shared.empty + at.index, at.parity ^ 1);
         const Barrier full = shared.full + at.index;
@@ -176,6 +177,7 @@ struct ScaledMainloop {
                                      : params.sfb + i64{tile.expert * b_rows} * row_bytes;
       b += i64{tile.column / scaled::tile_n} * row_bytes;
       const u32 stages = stage_count();
+#pragma unroll 1
       for (u32 stage = 0; stage < stages; ++stage) {
         ptx::wait(shared.empty + at.index, at.parity ^ 1);
         const Barrier full = shared.full + at.index;
@@ -198,10 +200,10 @@ struct ScaledMainloop {
   /// Which of the 4 scale bytes that a thread reads per row serves its piece t (16 bytes of a row).
   struct Selection {
     u32 block;  ///< scale_selector() of the first step, if it exists
-    u32 k;      ///< first value of the piece
+    u32 k;      ///< first value of its block
 
     GEMMULE_DEVICE static Selection of(const ScaledOptions& options, u32 t) {
-      const u32 k = t * (scaled::raw_tile_k(options.ab) / 4);
+      const u32 k = t * (scaled::raw_tile_k(options.ab) / 4) / options.vec * options.vec;
       return {expand::scale_selector(options, k / options.vec % 4, true), k};
     }
     GEMMULE_DEVICE u32 at(const ScaledOptions& options, u32 limit, u32 step) const {
@@ -316,26 +318,26 @@ struct ScaledMainloop {
     // Two columns share a pair.
     const u32 factors[2] = {expand::e8m0_factors(ptx::permute_bytes(codes[0], codes[1], 0x5410)),
                             expand::e8m0_factors(ptx::permute_bytes(codes[2], codes[3], 0x5410))};
+    const u32 late = lane / 16;
+    const u32 from = raw.address + warp * 2048 + late * 128 + ((lane / 4 ^ late) << 4) + lane % 4 * 4;
     u32 words[16];
 #pragma unroll
-    for (u32 i = 0; i < 16; ++i) {
-      const u32 k = 16 * warp + (i ^ lane / 16);
-      words[i] = ptx::load(raw.bytes(k * 128 + ((lane / 4 ^ k % 8) << 4) + lane % 4 * 4).as<u32>());
-    }
+    for (u32 i = 0; i < 16; ++i)  // k = i ^ late of the warp's 16
+      words[i] = ptx::load(Shared<u32>{from ^ (i * 128 + i % 8 * 16)});
     release(shared.empty + stage_index);
-    const Shared<u8> to = acquire_b(b_at).bytes(lane / 16 * (scaled::tile_k * 128));
+    // wgmma's k of the warp's k is 16 (k / 4) + 8 (k % 4 / 2) + 2 warp + k % 2.
+    const u32 to = acquire_b(b_at).address + late * (scaled::tile_k * 128) + (2 * warp + late) * 128;
 #pragma unroll
-    for (u32 i = 0; i < 16; ++i) {
-      const u32 k = i ^ lane / 16;  // of the warp's 16: wgmma's k of slice k / 4
-      const u32 row = k / 4 * 16 + 2 * warp + k % 2 + k % 4 / 2 * 8;
+    for (u32 half = 0; half < 2; ++half) {
+      const u32 byte = fragment::position(column % 64 + 2 * half) * 2;
+      const u32 first = to + ((byte / 16 ^ (2 * warp + late)) << 4) + byte % 16;
 #pragma unroll
-      for (u32 half = 0; half < 2; ++half) {
-        const u32 byte = fragment::position(column % 64 + 2 * half) * 2;
+      for (u32 i = 0; i < 16; ++i) {
         const u32 pair = expand::scaled(
             options,
             half == 0 ? expand::fp8_pair<0>(options.ab, words[i]) : expand::fp8_pair<1>(options.ab, words[i]),
             factors[half]);
-        ptx::store(to.bytes(row * 128 + ((byte / 16 ^ row % 8) << 4) + byte % 16).as<u32>(), pair);
+        ptx::store(Shared<u32>{(first ^ i % 2 * (128 + 16)) + i / 4 * 2048 + i % 4 / 2 * 1024}, pair);
       }
     }
     publish_b(b_at);
@@ -485,6 +487,7 @@ struct ScaledMainloop {
   /// A tile of 128 rows, of which the second warpgroup has none: it lets all buffers pass.
   GEMMULE_DEVICE void skip_tile(Position& position) const {
     const u32 stages = stage_count();
+#pragma unroll 1
     for (u32 i = 0; i < stages; ++i) {
       ptx::wait(shared.full + position.at.index, position.at.parity);
       release(shared.empty + position.at.index);
