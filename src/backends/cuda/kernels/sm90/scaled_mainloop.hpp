@@ -74,11 +74,13 @@ struct ScaledMainloop {
   static constexpr u32 warps_per_group = scaled::warps_per_group;
   static constexpr u32 math_warps = scaled::groups * warps_per_group;
   static constexpr u32 slices = scaled::tile_k / 16;
-  static constexpr u32 feed_registers = 24;
-  static constexpr u32 expand_registers = 56;
+  // Registers of the warpgroups. FP4 needs more for the expansion of B (four or eight scales), FP8 can leave some to the
+  // feeding warps.
   static constexpr u32 math_registers = 216;
-  static_assert(128 * (feed_registers + expand_registers + 2 * math_registers) <= 65536,
-                "the register file has 65536");
+  static constexpr u32 fp8_feed = 32, fp8_expand = 48;
+  static constexpr u32 fp4_feed = 24, fp4_expand = 56;
+  static_assert(128 * (fp8_feed + fp8_expand + 2 * math_registers) <= 65536, "the register file has 65536");
+  static_assert(128 * (fp4_feed + fp4_expand + 2 * math_registers) <= 65536, "the register file has 65536");
 
   const ScaledOptions& options;
   const ScaledParams& params;
@@ -162,27 +164,28 @@ struct ScaledMainloop {
     constexpr u32 size = scaled::atom_bytes;
     const u32 atoms = scaled::stage_atoms(options);
     const bool leader = ptx::elect_one();
-    const u32 row_bytes = static_cast<u32>(layout::block_atoms(params.k, options.vec)) * size;
     RingState tile_at;
     ScaledRing at;
     for (;;) {
       const RowTile tile = read_row_tile(shared.tiles, tile_at);
       if (tile.row == end_of_tiles) return;
       if (!leader) continue;
+      const u32 row_bytes = static_cast<u32>(layout::block_atoms(params.k, options.vec)) * size;
       const u8* a = params.sfa + i64{tile.row / 128} * row_bytes;
-      const u32 second_a =
-          tile.rows > 128 ? row_bytes : 0;  // what does not exist is read twice: nobody uses it
       const u32 b_rows = (params.n + scaled::tile_n - 1) / scaled::tile_n;
       const u8* b = options.discrete ? reinterpret_cast<const u8*>(ptx::load(params.sfb_ptrs + tile.expert))
                                      : params.sfb + i64{tile.expert * b_rows} * row_bytes;
       b += i64{tile.column / scaled::tile_n} * row_bytes;
-      const u32 stages = stage_count();
+      // Rows or blocks that do not exist: something is read twice, and nobody uses it.
+      const u32 second_a = tile.rows > 128 ? row_bytes : 0;
+      const u32 step = scaled::raw_tile_k(options.ab) * size / (4 * options.vec);  // half an atom, one or two
+      const u32 end = stage_count() * step;
 #pragma unroll 1
-      for (u32 stage = 0; stage < stages; ++stage) {
+      for (u32 at_byte = 0; at_byte < end; at_byte += step) {
         ptx::wait(shared.empty + at.index, at.parity ^ 1);
         const Barrier full = shared.full + at.index;
         const Shared<u8> to = shared.scales.bytes(at.index * scaled::stage_scale_bytes(options));
-        const u32 first = stage * scaled::raw_tile_k(options.ab) / (4 * options.vec) * size;
+        const u32 first = at_byte / size * size;
 #pragma unroll
         for (u32 i = 0; i < atoms; ++i) {
           const u32 offset = first + i * size < row_bytes ? first + i * size : first;
@@ -525,9 +528,13 @@ GEMMULE_DEVICE void run_scaled(const Options& options, const Params& params, con
   ptx::launch_next_grid();
   ptx::wait_for_previous_grid();
   const u32 role = warp / ScaledMainloop::warps_per_group;
+  const bool fp4 = options.common.ab == Format::e2m1;
   Operator op{options, params, layout, base, loop.shared.first_free, loop.thread};
   if (role == 0) {
-    ptx::lower_registers<ScaledMainloop::feed_registers>();
+    if (fp4)
+      ptx::lower_registers<ScaledMainloop::fp4_feed>();
+    else
+      ptx::lower_registers<ScaledMainloop::fp8_feed>();
     if (warp == 0) {
       loop.feed_operands();
     } else if (warp == 3) {
@@ -541,7 +548,10 @@ GEMMULE_DEVICE void run_scaled(const Options& options, const Params& params, con
           loop.shared.tiles);
     }
   } else if (role == 1) {
-    ptx::lower_registers<ScaledMainloop::expand_registers>();
+    if (fp4)
+      ptx::lower_registers<ScaledMainloop::fp4_expand>();
+    else
+      ptx::lower_registers<ScaledMainloop::fp8_expand>();
     loop.expand_b();
   } else {
     ptx::raise_registers<ScaledMainloop::math_registers>();
