@@ -326,7 +326,7 @@ struct ScaledMainloop {
     u32 words[16];
 #pragma unroll
     for (u32 i = 0; i < 16; ++i)  // k = i ^ late of the warp's 16
-      words[i] = ptx::load(Shared<u32>{from ^ (i * 128 + i % 8 * 16)});
+      words[i] = ptx::load(Shared<u32>{(from ^ i % 8 * (128 + 16)) + i / 8 * 1024});
     release(shared.empty + stage_index);
     // wgmma's k of the warp's k is 16 (k / 4) + 8 (k % 4 / 2) + 2 warp + k % 2.
     const u32 to = acquire_b(b_at).address + late * (scaled::tile_k * 128) + (2 * warp + late) * 128;
