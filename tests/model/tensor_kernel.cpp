@@ -230,7 +230,8 @@ void issue(const Params& p, ptx::TensorAddress d, ptx::Barrier full, ptx::Barrie
   for (u32 tile = 0; tile < c.tiles; ++tile) {
     ptx::wait(empty, (tile & 1) ^ 1);
     ptx::fence_tensor_after_sync();
-    for (u32 word = 0; c.scaled() && word < c.scale_words(); ++word) {
+    const bool copy = c.scaled() && !(p.change.stale && tile > 0);
+    for (u32 word = 0; copy && word < c.scale_words(); ++word) {
       const auto from = [&](u32 offset) {
         return ptx::OperandDescriptor::of(at(offset), 0, p.change.scale_stride, ptx::OperandSwizzle::none);
       };

@@ -49,6 +49,7 @@ struct TensorChange {
   ptx::u32 lanes = 0;         ///< added to the lanes that the warps read
   ptx::u32 columns = 512;     ///< allocated
   bool free = true;
+  bool stale = false;  ///< scale factors are copied for the first tile only
 };
 
 struct TensorOutcome {

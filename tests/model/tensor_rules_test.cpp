@@ -1,8 +1,10 @@
 // One rule of tensor memory per test: allocation, ownership, initialisation, order.
 #include <gtest/gtest.h>
 
+#include "engine/tma.hpp"
 #include "model/model_fixture.hpp"
 #include "model/tensor_kernel.hpp"
+#include "ptx/tma_pair.hpp"
 
 namespace gemmule::test {
 namespace {
@@ -362,6 +364,53 @@ TEST(ModelTensor, PairsAreIssuedByTheEvenCta) {
   });
 }
 
+TEST(ModelTensorCopies, PairsSignalTheEvenCta) {
+  // Each CTA loads a box of 64 x 8 16-bit values; the bytes of both arrive at the barrier of CTA 0.
+  alignas(128) static std::uint16_t values[16 * 64];
+  for (std::size_t i = 0; i < 16 * 64; ++i) values[i] = static_cast<std::uint16_t>(i);
+  alignas(128) static ptx::TensorMap map;
+  cuda::TensorMap plain;
+  plain.base = reinterpret_cast<std::uint64_t>(values);
+  plain.element = cuda::Element::u16;
+  plain.rank = 2;
+  plain.extent[0] = plain.box[0] = 64;
+  plain.extent[1] = 16;
+  plain.box[1] = 8;
+  plain.stride[0] = 128;
+  model::place_tensor_map(plain, &map);
+  GlobalMemory memory;
+  memory.add(values, sizeof values, "values", model::Access::read_only);
+  const auto kernel = [](u32 bytes, u32 leader, bool wait) {
+    const ptx::Barrier barrier = ptx::dynamic_shared().bytes(4096).as<ptx::Mbarrier>();
+    const u32 rank = ptx::cluster_cta_rank();
+    if (ptx::thread_index() == 0) {
+      ptx::init(barrier, 1);
+      ptx::fence_barrier_init();
+    }
+    ptx::sync_cluster();
+    if (ptx::thread_index() == 0) {
+      if (rank == 0) ptx::arrive_expect_bytes(barrier, bytes);
+      ptx::load_box_pair(ptx::dynamic_shared(), &map, 0, static_cast<ptx::i32>(8 * rank), barrier, leader,
+                         ptx::CachePolicy::normal);
+    }
+    if (rank == 0 && wait) ptx::wait(barrier, 0);
+    ptx::sync_cluster();
+    EXPECT_TRUE(!wait || bytes != 2048 || leader != 0 ||
+                (ptx::load(ptx::dynamic_shared().as<u32>()) & 0xffff) == rank * 512);
+    if (!wait) ptx::load(ptx::dynamic_shared().as<u32>());
+  };
+  constexpr LaunchOptions two{.grid = 2, .cluster = 2, .threads = 32, .shared_bytes = 8192};
+  expect_clean(
+      two, [&] { kernel(2048, 0, true); }, [] {}, memory);
+  expect_hazard(
+      Hazard::read_before_completion, two, [&] { kernel(2048, 0, false); }, memory);
+  expect_hazard(
+      Hazard::deadlock, two, [&] { kernel(3072, 0, true); }, memory);
+  constexpr LaunchOptions four{.grid = 4, .cluster = 4, .threads = 32, .shared_bytes = 8192};
+  expect_hazard(
+      Hazard::out_of_bounds, four, [&] { kernel(2048, ptx::cluster_cta_rank() ^ 2, false); }, memory);
+}
+
 /// What a spoiled operand gives, in any timing.
 void expect_spoiled(const TensorCase& c, Hazard kind, const TensorChange& change) {
   const TensorData data(c, 5);
@@ -387,6 +436,8 @@ TEST(ModelTensor, WrongOperandsAreNoticed) {
   expect_spoiled(bf16, Hazard::tensor_memory_misuse, {.free = false});
   expect_wrong(mxfp8, {.scale_id = 1});
   expect_wrong(mxfp8, {.scale_stride = 256});
+  expect_wrong(mxfp8, {.stale = true});
+  expect_wrong(nvfp4, {.stale = true});
   expect_spoiled(mxfp8, Hazard::tensor_memory_misuse, {.scale_column = 1});
   expect_spoiled(mxfp8, Hazard::uninitialised_read, {.scale_column = 4});
   expect_spoiled(nvfp4, Hazard::illegal_instruction, {.scale_id = 2});
