@@ -372,6 +372,14 @@ void tma_store(Thread& t, const Box& box, std::uint32_t from, Site site) {
     return;
   }
   if (!legal(t, box, offset, site)) return;
+  for (int d = 0; d < box.rank; ++d) {
+    if (box.at[d] >= 0) continue;
+    m.hazard(Hazard::global_out_of_bounds, site, [&] {
+      return t.label() + ": a box is stored from coordinate " + std::to_string(box.at[d]) +
+             " on, before the tensor: an illegal instruction on the device";
+    });
+    return;
+  }
   const Transfer transfer(read_map(box.map), box.at);
   check_global(t, transfer, GlobalUse::write, site);
   BulkGroups& bulk = bulk_of(t);

@@ -150,7 +150,8 @@ std::vector<Case> all_cases() {
     std::int32_t x, y;
   };
   for (const Kernel kernel : {Kernel::load, Kernel::store}) {
-    for (const Place at : {Place{0, 0}, Place{16, 8}, Place{-16, -5}, Place{88, 30}}) {
+    for (const Place at : {Place{0, 0}, Place{16, 8}, Place{88, 30}, Place{-16, -5}}) {
+      if (kernel == Kernel::store && at.x < 0) continue;
       cases.push_back(copy_case(kernel, Swizzle::b128, 64, at.x, at.y));
       cases.push_back(copy_case(kernel, Swizzle::b64, 32, at.x, at.y));
       cases.push_back(copy_case(kernel, Swizzle::b32, 16, at.x, at.y));
@@ -177,6 +178,12 @@ std::vector<Case> all_cases() {
   cluster.grid = cluster.cluster = 2;
   cluster.out = {11, 1, 1, 10, 1, 1};
   cases.push_back(cluster);
+  for (const Place at : {Place{-16, -5}, Place{-16, 8}, Place{16, -5}}) {
+    for (const Swizzle swizzle : {Swizzle::b128, Swizzle::none}) {
+      cases.push_back(copy_case(Kernel::store, swizzle, 64, at.x, at.y));
+      cases.back().illegal = true;
+    }
+  }
   return cases;
 }
 

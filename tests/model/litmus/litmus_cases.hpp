@@ -23,8 +23,10 @@ struct Case {
   std::uint32_t bytes = 0, n_major = 0;
   std::vector<std::uint32_t> out;      ///< words the kernel must write
   std::vector<std::uint16_t> a_after;  ///< store: the tensor afterwards
+  bool illegal = false;                ///< the device stops with an illegal instruction
 };
 
+/// Those that stop the device come last.
 std::vector<Case> all_cases();
 
 }  // namespace gemmule::litmus
