@@ -123,6 +123,15 @@ TEST(ResourceReport, IsParsed) {
   EXPECT_EQ(usage[1].spill_load_bytes, 20);
 }
 
+TEST(ResourceReport, IsThereWhenTheCompilerHasSeenTheSourceBefore) {
+  REQUIRE_NVRTC();
+  const std::string source = "extern \"C\" __global__ void again(float* p) { p[threadIdx.x] += 1; }";
+  for (int time = 0; time < 2; ++time) {
+    const Compiled compiled = compile_source(source, Arch::sm_90a);
+    EXPECT_EQ(resource_fault(compiled), "") << "compilation " << time << ": " << compiled.log;
+  }
+}
+
 TEST(ResourceReport, LocalMemoryIsAFault) {
   REQUIRE_NVRTC();
   const Compiled compiled = compile_source(

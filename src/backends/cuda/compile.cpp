@@ -127,7 +127,10 @@ std::string identity(std::string_view source, Arch arch) {
 Compiled compile_source(const std::string& source, Arch arch) {
   const Nvrtc& n = nvrtc();
   Program program(n, source);
-  const NvrtcResult result = program.compile(compile_options(arch));
+  std::vector<std::string> options = compile_options(arch);
+  // From 12.9 on NVRTC keeps what it has compiled, and says nothing about resources when it finds it again.
+  if (n.major > 12 || (n.major == 12 && n.minor >= 9)) options.push_back("--no-cache");
+  const NvrtcResult result = program.compile(options);
   Compiled compiled;
   compiled.log = program.log();
   if (result != 0)
