@@ -287,18 +287,25 @@ void accumulator_cleared(AccumulatorState& state, int width, Site site) {
   access(state, site);
   state.initialised = true;
   state.width = width;
-  state.shifted = 0;
+  state.shifted = state.brought_from = state.brought = 0;
 }
 
 void accumulator_touched(AccumulatorState& state, int index, Site site) {
   Thread& t = *state.owner;
   access(state, site);
-  if (!state.initialised || index + state.shifted >= state.width / 2) {
+  const int source = (index < state.brought ? index + state.brought_from : index) + state.shifted;
+  if (!state.initialised || source >= state.width / 2) {
     t.machine->hazard(Hazard::uninitialised_read, site, [&] {
       return t.label() + ": accumulator element " + std::to_string(index) +
              " was not written by the last multiplication";
     });
   }
+}
+
+void accumulator_brought_down(AccumulatorState& state, int first, int number, Site site) {
+  accumulator_touched(state, 0, site);
+  state.brought_from = first;
+  state.brought = number;
 }
 
 void accumulator_destroyed(AccumulatorState& state) {
@@ -361,7 +368,7 @@ void wgmma_issue(Thread& t, const WgmmaRegisters& registers, AccumulatorState& s
   state.initialised = true;
   state.group = t.wgmma_committed;
   state.width = n;
-  state.shifted = 0;
+  state.shifted = state.brought_from = state.brought = 0;
   t.collective_value = reinterpret_cast<std::uint64_t>(&registers);
   const std::uint64_t key = (a * 0x9e3779b97f4a7c15ull ^ b) * 0x9e3779b97f4a7c15ull ^
                             static_cast<std::uint64_t>(n * 4 + accumulate * 2 + b_mn_major) ^

@@ -42,12 +42,15 @@ struct AccumulatorState {
   std::int64_t touched = 0;  ///< Thread::register_sequence of the last access by the thread
   int group = -1;            ///< wgmma group that last wrote it; -1: none
   int width = 0;
-  int shifted = 0;  ///< elements that shift_down has moved by since the last multiplication
+  int shifted = 0;                    ///< elements that shift_down has moved by since the last multiplication
+  int brought_from = 0, brought = 0;  ///< the last bring_down since then: first element taken, number
   bool initialised = false;
 };
 void accumulator_created(AccumulatorState& state);
 /// Element `index` is read.
 void accumulator_touched(AccumulatorState& state, int index, Site site);
+/// The first `number` elements are replaced by those from `first` on.
+void accumulator_brought_down(AccumulatorState& state, int first, int number, Site site);
 /// All elements, of `width` columns, are set to zero.
 void accumulator_cleared(AccumulatorState& state, int width, Site site);
 void accumulator_destroyed(AccumulatorState& state);

@@ -53,6 +53,11 @@ class Accumulator {
     model::accumulator_cleared(state_, 2 * count, site);
     for (float& value : value_) value = 0;
   }
+  /// Elements first .. first + number - 1 become elements 0 .. number - 1; number <= first. The others stay.
+  void bring_down(int first, int number, Site site = Site::here()) {
+    model::accumulator_brought_down(state_, first, number, site);
+    for (int i = 0; i < number; ++i) value_[i] = value_[first + i];
+  }
   /// Element i becomes element i + distance; the last `distance` are left alone.
   template <int distance>
   void shift_down(Site site = Site::here()) {

@@ -53,13 +53,14 @@ GEMMULE_HD Gradient dgeglu(float r, float gate, float input, float prob, const G
   const float below = input > hi ? hi : input;
   const float yu = below < lo ? lo : below;
   const float linear = yu + params.linear_offset;
-  const float s = sigmoid(params.alpha * yg);
+  const float scaled = params.alpha * yg;
+  const float s = sigmoid_bounded(scaled, params.alpha >= 0.0f ? params.alpha * hi : float_of(infinity_bits));
   // A value that its clamp left as it is lies within the inclusive bounds; NaN does not.
   const float gate_filter = yg == gate ? (params.value_filter ? gate : 1.0f) : 0.0f;
   const float input_filter = yu == input ? (params.value_filter ? input : 1.0f) : 0.0f;
   const float rps = (r * prob) * s;
-  return {((rps * (1.0f + (params.alpha * yg) * (1.0f - s))) * linear) * gate_filter,
-          (rps * yg) * input_filter, ((r * s) * linear) * yg};
+  return {((rps * (1.0f + scaled * (1.0f - s))) * linear) * gate_filter, (rps * yg) * input_filter,
+          ((r * s) * linear) * yg};
 }
 
 struct SituParams {

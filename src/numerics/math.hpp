@@ -91,6 +91,21 @@ GEMMULE_HD float sigmoid(float x) {
   return numerator * reciprocal_near_one(1.0f + e);
 }
 
+/// sigmoid(x) of an x that is at most `bound`. On the GPU e^x / (1 + e^x) where the bound keeps e^x small: two instructions
+/// fewer, as accurate, exact at 0 and -128, no NaN at -infinity.
+GEMMULE_HD float sigmoid_bounded(float x, [[maybe_unused]] float bound) {
+#if defined(__CUDA_ARCH__)
+  if (bound <= 16.0f) {
+    float root, inverse;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x * 0.721347520f));  // as in exp_negative()
+    const float e = root * root;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + e));
+    return e * inverse;
+  }
+#endif
+  return sigmoid(x);
+}
+
 /// Relative error below 1e-6. Odd; exactly 1 from 9.02 on; NaN gives NaN.
 GEMMULE_HD float tanh(float x) {
   const u32 sign = bits_of(x) & sign_bit;

@@ -52,6 +52,11 @@ struct Accumulator {
 #pragma unroll
     for (int i = 0; i < count; ++i) value[i] = 0;
   }
+  /// Elements first .. first + number - 1 become elements 0 .. number - 1; number <= first. The others stay.
+  GEMMULE_DEVICE void bring_down(int first, int number) {
+#pragma unroll
+    for (int i = 0; i < number; ++i) value[i] = value[first + i];
+  }
   /// Element i becomes element i + distance; the last `distance` are left alone.
   template <int distance>
   GEMMULE_DEVICE void shift_down() {

@@ -61,7 +61,7 @@ struct Bf16Dglu {
   static constexpr u32 halves = 2;      ///< a tile has two rows of 64-row accumulators
   static constexpr u32 chunks = tile_n / chunk_columns;
   /// Chunks that are unrolled in the epilogue. All six would be 90 to 140 KB of code, past the instruction cache.
-  static constexpr u32 chunks_per_pass = chunks / 2;
+  static constexpr u32 chunks_per_pass = 2;
   static constexpr u32 a_bytes = tile_rows * tile_k * 2;
   static constexpr u32 b_bytes = tile_n * tile_k * 2;
   static constexpr u32 feed_registers = 24;
@@ -69,6 +69,7 @@ struct Bf16Dglu {
 
   static_assert(tile_n == 64 || tile_n == 128 || tile_n == 192,
                 "accumulators of 128 x 192 leave 48 registers");
+  static_assert(chunks % chunks_per_pass == 0, "every pass has as many chunks");
   static_assert(cluster == 1 || cluster == 2, "experts are multiples of 128 or 256 rows");
   static_assert(128 * (feed_registers + 2 * math_registers) <= 65536, "the register file has 65536");
 
@@ -274,16 +275,24 @@ struct Bf16Dglu {
         if ((first + i) * chunk_columns >= tile.columns) break;
         finish_chunk(ChunkAccumulators{accumulators, i * 16}, tile, layout, group, first + i, at, state);
       }
-      // The next pass finds its accumulators where this one found its own: registers cannot be indexed.
-#pragma unroll
-      for (u32 half = 0; half < halves; ++half)
-        accumulators[half].template shift_down<static_cast<int>(chunks_per_pass * 16)>();
+      bring_down(accumulators, first + chunks_per_pass);
     }
     if (thread == 0) {
       ptx::wait_stores_read<0>();
       if (options.in_place()) ptx::arrive(shared.c_empty + state.unreleased);
     }
     if (options.has_dprob) add_dprob(tile, state.dprob);
+  }
+
+  /// Puts the accumulators of chunks first, first + 1, ... where pass 0 has found its own: registers cannot be indexed.
+  GEMMULE_DEVICE static void bring_down(Accumulators& accumulators, u32 first) {
+#pragma unroll
+    for (u32 next = chunks_per_pass; next < chunks; next += chunks_per_pass) {
+      if (first != next) continue;
+#pragma unroll
+      for (u32 half = 0; half < halves; ++half)
+        accumulators[half].bring_down(static_cast<int>(next * 16), static_cast<int>(chunks_per_pass * 16));
+    }
   }
 
   GEMMULE_DEVICE void finish_chunk(const ChunkAccumulators& accumulators, const Tile& tile,
@@ -373,8 +382,8 @@ struct Bf16Dglu {
       release(shared.empty + (at.index == 0 ? stages - 1 : at.index - 1));
       ptx::wait(shared.end_turn + group, turn_parity);
       epilogue(accumulators, tile, layout, group, chunk_at);
-      ptx::sync_warp();  // the other group's column sums may overwrite what any lane of this one has read
-      if (ptx::lane_index() == 0) ptx::arrive(shared.end_turn + (group ^ 1));
+      // By every thread for itself: the other group overwrites C, D and column sums that this one has touched.
+      ptx::arrive(shared.end_turn + (group ^ 1));
       turn_parity ^= 1;
     }
   }
@@ -399,7 +408,7 @@ struct Bf16Dglu {
     }
     for (u32 i = 0; i < 2; ++i) {
       ptx::init(s.main_turn + i, math_warps);
-      ptx::init(s.end_turn + i, math_warps);
+      ptx::init(s.end_turn + i, ptx::warpgroup_size);
     }
     for (u32 i = 0; i < TileRing::size; ++i) {
       ptx::init(s.tiles.full + i, 1);
