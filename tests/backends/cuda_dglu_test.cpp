@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backends/cpu_support.hpp"
@@ -39,10 +42,12 @@ class CudaDglu : public testing::Test {
     EXPECT_TRUE(report.passed()) << describe(t) << "\n" << verify::to_string(report);
   }
   /// Several tiles in both directions per expert, a ragged last column tile, empty experts, rows nobody owns.
-  static TestProblem sample(std::uint64_t seed, bool deterministic, Data data = Data::random) {
+  static TestProblem sample(std::uint64_t seed, bool deterministic, Data data = Data::random,
+                            bool discrete = false) {
     Problem p = basic_problem(Op::dglu, Format::bf16, 3 * 256 + 96, 328);
     p.has_dbias = true;
     p.deterministic = deterministic;
+    p.discrete = discrete;
     return make_problem(p, {768, 0, 256, 1024, 0}, 256, seed, data);
   }
 };
@@ -112,8 +117,8 @@ TEST_F(CudaDglu, OnePlanServesManyThreadsAndStreams) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(CudaDglu, CapturedCallsReplayWithChangedOffsetsAndData) {
-  const TestProblem one = sample(6, true), two = sample(7, true);
+/// Two captured calls, replayed with other offsets and, if discrete, with pointers to other weights.
+void replay(const TestProblem& one, const TestProblem& two) {
   const auto plan = cuda::compile(one.problem, 0);
   const std::size_t bytes = cuda::workspace_size(*plan, one.m);
   DeviceProblem first(one, 0), second(two, 0);
@@ -135,6 +140,10 @@ TEST_F(CudaDglu, CapturedCallsReplayWithChangedOffsetsAndData) {
        {std::vector<std::int32_t>{768, 768, 1024, 2048, 2048}, {0, 512, 512, 512, 2304}, {0, 0, 0, 0, 0}}) {
     changed.padded_offsets = offsets;
     first.set_offsets(offsets);
+    if (one.problem.discrete) {
+      changed.b = two.b;
+      first.set_pointers(second);
+    }
     first.reset();
     second.reset();
     cuda::check(graphs.launch(executable, stream), "cuGraphLaunch");
@@ -145,6 +154,45 @@ TEST_F(CudaDglu, CapturedCallsReplayWithChangedOffsetsAndData) {
   EXPECT_TRUE(first.guards_intact());
   graphs.destroy_executable(executable);
   graphs.destroy(graph);
+}
+
+TEST_F(CudaDglu, CapturedCallsReplayWithChangedOffsetsAndData) {
+  replay(sample(6, true), sample(7, true));
+}
+
+TEST_F(CudaDglu, CapturedCallsReplayWithChangedPointers) {
+  replay(sample(6, true, Data::random, true), sample(7, true, Data::random, true));
+}
+
+/// Every call reads as C what the one before has written as D. With programmatic launches the next call starts while the
+/// one before still runs.
+TEST_F(CudaDglu, ProgrammaticLaunchesWaitForTheCallBefore) {
+  TestProblem one = sample(11, true), two = sample(12, true);
+  const auto chain = [&](bool programmatic) {
+    one.problem.programmatic_launch = two.problem.programmatic_launch = programmatic;
+    const auto plan = cuda::compile(one.problem, 0);
+    const std::size_t bytes = cuda::workspace_size(*plan, one.m);
+    DeviceProblem first(one, 0), second(two, 0);
+    void* workspace = first.workspace(bytes);
+    Operands a = first.operands(), b = second.operands();
+    b.c_in = a.d;
+    const cuda::OwnStream own(0);
+    cuda::execute(*plan, a, workspace, bytes, own.stream());
+    a.c_in = b.d;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      cuda::execute(*plan, b, workspace, bytes, own.stream());
+      cuda::execute(*plan, a, workspace, bytes, own.stream());
+    }
+    own.synchronize();
+    return std::pair(first.download(), second.download());
+  };
+  const auto expected = chain(false);
+  EXPECT_NE(first_difference(one, expected.first, run_cuda(one)), "") << "the chain must matter";
+  for (int repeat = 0; repeat < 10; ++repeat) {
+    const auto got = chain(true);
+    EXPECT_EQ(first_difference(one, got.first, expected.first), "");
+    EXPECT_EQ(first_difference(two, got.second, expected.second), "");
+  }
 }
 
 TEST_F(CudaDglu, EveryDeviceGivesTheSameBytesAndTheContextStays) {
@@ -182,12 +230,14 @@ TEST_F(CudaDglu, BadWorkspacesAreRefusedBeforeAnythingIsWritten) {
   EXPECT_EQ(first_difference(t, on_device.download(), t.outputs()), "");
 }
 
-// GEMMULE_SOAK_ROUNDS=N runs N rounds of random problems on random streams; one round is what a test run does.
+// GEMMULE_SOAK_SECONDS=N goes on with random problems, offsets and streams for N seconds; a test run does one round.
 TEST_F(CudaDglu, Soak) {
-  const int rounds = count("GEMMULE_SOAK_ROUNDS", 1);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(count("GEMMULE_SOAK_SECONDS", 0));
   Random random(42);
-  for (int round = 0; round < rounds; ++round) {
-    const TestProblem t = sample(random.bits(), random.chance(0.5));
+  int rounds = 0;
+  do {
+    const TestProblem t = random.chance(0.5) ? sample(random.bits(), random.chance(0.5))
+                                             : random_problem(random.bits(), bf16_dglu);
     const auto plan = cuda::compile(t.problem, 0);
     const std::size_t bytes = cuda::workspace_size(*plan, t.m);
     DeviceProblem on_device(t, 0);
@@ -201,8 +251,9 @@ TEST_F(CudaDglu, Soak) {
     }
     ASSERT_TRUE(on_device.guards_intact());
     expect_within_bound(t, on_device.download());
-    if (HasFailure()) return;
-  }
+    ++rounds;
+  } while (!HasFailure() && std::chrono::steady_clock::now() < end);
+  std::printf("%d problems, 50 executions each\n", rounds);
 }
 
 }  // namespace

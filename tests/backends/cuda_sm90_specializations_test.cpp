@@ -1,15 +1,19 @@
 // Every pair of option values of the Hopper kernel occurs in some specialization that compiles here without local memory;
-// with GEMMULE_ALL_SPECIALIZATIONS=1 the whole product does (about half an hour on two cores).
+// with GEMMULE_ALL_SPECIALIZATIONS=1 the whole product does (about half an hour on two cores). GEMMULE_SHARD=I/N takes each
+// Nth choice from the Ith on, so that several processes can share the work.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "backends/cuda/compile.hpp"
@@ -90,15 +94,27 @@ std::vector<Choice> pairwise_cover() {
   return cover;
 }
 
+/// GEMMULE_SHARD: first choice and step.
+std::pair<std::size_t, std::size_t> shard() {
+  const char* text = std::getenv("GEMMULE_SHARD");
+  if (!text) return {0, 1};
+  unsigned first = 0, step = 0;
+  if (std::sscanf(text, "%u/%u", &first, &step) != 2 || first >= step)
+    throw std::invalid_argument(std::string("GEMMULE_SHARD ") + text + ": expected I/N with I < N");
+  return {first, step};
+}
+
 TEST(Sm90Specializations, CompileWithoutLocalMemory) {
   std::string why;
   if (!find_nvrtc(&why)) GTEST_SKIP() << "NOT TESTED, no compiler: " << why;
   const std::vector<Choice> choices =
       std::getenv("GEMMULE_ALL_SPECIALIZATIONS") ? full_product() : pairwise_cover();
   std::vector<std::string> faults(choices.size());
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < choices.size(); i = next++) {
+  const auto [first, step] = shard();
+  const unsigned workers = step > 1 ? 1 : std::thread::hardware_concurrency();
+  std::atomic<std::size_t> next = first;
+  const auto work = [&, step = step] {
+    for (std::size_t i = next.fetch_add(step); i < choices.size(); i = next.fetch_add(step)) {
       const Problem p = problem_of(choices[i]);
       const Kernel* kernel = find_kernel(p, Arch::sm_90a, &faults[i]);
       if (kernel)
@@ -106,7 +122,7 @@ TEST(Sm90Specializations, CompileWithoutLocalMemory) {
     }
   };
   std::vector<std::thread> threads;
-  for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) threads.emplace_back(work);
+  for (unsigned i = 1; i < workers; ++i) threads.emplace_back(work);
   work();
   for (std::thread& thread : threads) thread.join();
   for (std::size_t i = 0; i < choices.size(); ++i) {
