@@ -10,6 +10,7 @@ LIBRARY is libgemmule_bench_gpu.so of this build. Random data; medians of CUDA-e
 """
 import ctypes as ct
 import math
+import random
 import subprocess
 import sys
 import time
@@ -104,14 +105,18 @@ def median_ms(function, n=20, warm=5):
 
 
 def round_robin_ms(functions, n=15, warm=3):
+    """In turn, every round in another order and after an untimed call: whoever comes first after a pause is slower."""
     for function in functions:
         for _ in range(warm):
             function()
     torch.cuda.synchronize()
     events = [[] for _ in functions]
+    order, shuffle = list(range(len(functions))), random.Random(0).shuffle
     for _ in range(n):
-        for i, function in enumerate(functions):
-            events[i].append(timed(function))
+        shuffle(order)
+        functions[order[-1]]()
+        for i in order:
+            events[i].append(timed(functions[i]))
         torch.cuda.synchronize()
     return [sorted(s.elapsed_time(e) for s, e in v)[n // 2] for v in events]
 
