@@ -96,7 +96,8 @@ Result run_case(const Case& which, const Options& options) {
   expect_blocks("n", p.n, 32);
   expect_blocks("k", p.k, 32);
   for (const std::int64_t rows : which.rows) expect_blocks("rows", rows, 128);
-  const Synthetic data(p, which.rows, options.seed);
+  HostMemory host;
+  const Synthetic data(p, which.rows, options.seed, host);
   const Operands& o = data.operands();
   const std::size_t workspace_bytes = cpu::workspace_size(p, o.m);
   std::vector<std::uint8_t> memory(workspace_bytes + 256);
@@ -135,7 +136,7 @@ Result run_case(const Case& which, const Options& options) {
   result.bytes = data.bytes();
   result.ours = summarize(times[0]);
   result.pipeline = summarize(times[1]);
-  result.sgemm = summarize(times[2]);
+  result.products = summarize(times[2]);
   return result;
 }
 

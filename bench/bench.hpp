@@ -3,7 +3,7 @@
 // Three things are timed on the same synthetic problem and the same number of threads:
 //   ours      cpu::run, the fused operator
 //   pipeline  the straightforward way: dequantize whole operands to float32, cblas_sgemm per expert, epilogue passes
-//   sgemm     only the cblas_sgemm calls, on operands that are already float32
+//   products  only the cblas_sgemm calls, on operands that are already float32
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Case {
 };
 
 struct Options {
-  int repeats = 5;         ///< rounds; each round times ours, pipeline and sgemm once
+  int repeats = 5;         ///< rounds; each round times ours, pipeline and products once
   bool baseline = true;    ///< false: ours only
   bool cpu_time = false;   ///< time the process' CPU time: for one thread on a machine that is busy otherwise
   std::uint64_t seed = 1;  ///< of the synthetic operands
@@ -41,7 +41,7 @@ struct Result {
   int threads = 0;
   double flops = 0;  ///< 2 * rows * N * K over all experts
   double bytes = 0;  ///< operands read once and outputs written once
-  Timing ours, pipeline, sgemm;
+  Timing ours, pipeline, products;
 
   double gflops(const Timing& t) const { return t.measured() ? flops / t.best * 1e-9 : 0; }
 };
@@ -54,6 +54,13 @@ Problem make_problem(Op op, const std::string& format, int experts, std::int64_t
 bool has_baseline();
 /// Name, configuration and chosen core of the BLAS behind the baselines; "not built: ..." without one.
 std::string baseline_description();
+
+/// The cuda backend on one device, and cuBLAS's BF16 products of the same shape as Result::products: the faster of
+/// one cublasGemmEx per expert and one cublasGemmGroupedBatchedEx. There is no pipeline. Timed in turns with the device's
+/// events, several calls at a time. Throws what cuda::compile() throws.
+Result run_case_on_device(const Case& which, const Options& options, int device_index);
+/// "cuBLAS 13.0", or why there is none.
+std::string device_limit_description(int device_index);
 
 /// Runs the case on num_threads() threads. Throws InvalidArgument unless N and K are multiples of 32 and rows of 128.
 /// Timings of the baselines stay empty when they are off or not built.

@@ -52,46 +52,70 @@ void fill_scales(Random& random, DType scale, std::uint8_t* out, std::int64_t co
     out[i] = static_cast<std::uint8_t>(base + static_cast<int>(random.bits() >> 62));
 }
 
+std::int64_t values_in(DType dtype, std::int64_t bytes) {
+  return dtype == DType::float4_e2m1fn_x2 ? 2 * bytes : bytes / static_cast<std::int64_t>(size_of(dtype));
+}
+
 }  // namespace
+
+void* HostMemory::allocate(std::int64_t bytes) {
+  // 64 bytes more than needed, to start on a cache line.
+  blocks_.push_back(std::make_unique<std::uint8_t[]>(static_cast<std::size_t>(bytes) + 64));
+  std::uint8_t* data = blocks_.back().get();
+  return data + (64 - reinterpret_cast<std::uintptr_t>(data) % 64) % 64;
+}
 
 std::int64_t storage_bytes(DType dtype, std::int64_t values) {
   return dtype == DType::float4_e2m1fn_x2 ? values / 2 : values * static_cast<std::int64_t>(size_of(dtype));
 }
 
-template <class T>
-T* Synthetic::allocate(std::int64_t count) {
-  // 64 bytes more than needed, to start on a cache line.
-  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(T));
-  memory_.push_back(std::make_unique<std::uint8_t[]>(static_cast<std::size_t>(bytes) + 64));
-  bytes_ += static_cast<double>(bytes);
-  std::uint8_t* data = memory_.back().get();
-  data += (64 - reinterpret_cast<std::uintptr_t>(data) % 64) % 64;
-  return reinterpret_cast<T*>(data);
+void fill_random(Memory& memory, DType dtype, void* to, std::int64_t values, std::uint64_t seed) {
+  Random random(seed);
+  memory.fill(to, storage_bytes(dtype, values), [&](void* host, std::int64_t bytes) {
+    fill_values(random, dtype, host, values_in(dtype, bytes));
+  });
 }
 
-Synthetic::Synthetic(const Problem& p, const std::vector<std::int64_t>& rows, std::uint64_t seed) {
+template <class T>
+T* Synthetic::allocate(std::int64_t count) {
+  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(T));
+  bytes_ += static_cast<double>(bytes);
+  return static_cast<T*>(memory_.allocate(bytes));
+}
+
+Synthetic::Synthetic(const Problem& p, const std::vector<std::int64_t>& rows, std::uint64_t seed,
+                     Memory& memory)
+    : memory_(memory) {
   Random random(seed);
   auto* offsets = allocate<std::int32_t>(p.experts);
   std::int64_t m = 0;
-  for (int g = 0; g < p.experts; ++g) offsets[g] = static_cast<std::int32_t>(m += rows[g]);
+  memory.fill(offsets, p.experts * 4, [&](void* host, std::int64_t) {
+    for (int g = 0; g < p.experts; ++g)
+      static_cast<std::int32_t*>(host)[g] = static_cast<std::int32_t>(m += rows[g]);
+  });
   Operands& o = operands_;
   o.m = m;
   o.padded_offsets = offsets;
 
   const auto values = [&](DType dtype, std::int64_t count) {
     auto* data = allocate(storage_bytes(dtype, count));
-    fill_values(random, dtype, data, count);
+    fill_random(memory, dtype, data, count, random.bits());
     return data;
   };
   const auto scales = [&](std::int64_t copies, std::int64_t outer) {
     const std::int64_t count = copies * layout::scale_buffer_bytes(outer, p.k, p.vec);
     auto* data = allocate(count);
-    fill_scales(random, p.scale, data, count);
+    memory.fill(data, count, [&](void* host, std::int64_t bytes) {
+      fill_scales(random, p.scale, static_cast<std::uint8_t*>(host), bytes);
+    });
     return data;
   };
   const auto floats = [&](std::int64_t count, float low, float high) {
     auto* data = allocate<float>(count);
-    for (std::int64_t i = 0; i < count; ++i) data[i] = low + (high - low) * (random.real() * 0.5f + 0.5f);
+    memory.fill(data, count * 4, [&](void* host, std::int64_t bytes) {
+      for (std::int64_t i = 0; i < bytes / 4; ++i)
+        static_cast<float*>(host)[i] = low + (high - low) * (random.real() * 0.5f + 0.5f);
+    });
     return data;
   };
   o.a = values(p.ab, m * p.k);
@@ -117,7 +141,9 @@ Synthetic::Synthetic(const Problem& p, const std::vector<std::int64_t>& rows, st
   }
   const std::int64_t maxima = p.experts * (p.op == Op::srelu ? 1 : 2);
   o.amax = allocate<float>(maxima);
-  std::fill(o.amax, o.amax + maxima, -std::numeric_limits<float>::infinity());
+  memory.fill(o.amax, maxima * 4, [](void* host, std::int64_t bytes) {
+    std::fill_n(static_cast<float*>(host), bytes / 4, -std::numeric_limits<float>::infinity());
+  });
   o.dprob = allocate<float>(m);
   o.dbias = allocate<std::uint16_t>(p.experts * width);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -9,9 +10,34 @@
 
 namespace gemmule::bench {
 
+/// Where operands live, and how values made on the host get there.
+class Memory {
+ public:
+  Memory() = default;
+  virtual ~Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  /// Aligned to at least 64 bytes; kept until the object goes.
+  virtual void* allocate(std::int64_t bytes) = 0;
+  using Generate = std::function<void(void* host, std::int64_t bytes)>;
+  /// Fills memory; large blocks may repeat what was generated.
+  virtual void fill(void* to, std::int64_t bytes, const Generate& generate) = 0;
+};
+
+class HostMemory : public Memory {
+ public:
+  void* allocate(std::int64_t bytes) override;
+  void fill(void* to, std::int64_t bytes, const Generate& generate) override { generate(to, bytes); }
+
+ private:
+  std::vector<std::unique_ptr<std::uint8_t[]>> blocks_;
+};
+
 class Synthetic {
  public:
-  Synthetic(const Problem& problem, const std::vector<std::int64_t>& rows, std::uint64_t seed);
+  Synthetic(const Problem& problem, const std::vector<std::int64_t>& rows, std::uint64_t seed,
+            Memory& memory);
 
   const Operands& operands() const { return operands_; }
   /// Bytes of operands plus outputs.
@@ -21,12 +47,14 @@ class Synthetic {
   template <class T = std::uint8_t>
   T* allocate(std::int64_t count);
 
+  Memory& memory_;
   Operands operands_;
-  std::vector<std::unique_ptr<std::uint8_t[]>> memory_;
   double bytes_ = 0;
 };
 
 /// Bytes of `values` elements as stored.
 std::int64_t storage_bytes(DType dtype, std::int64_t values);
+/// Fills memory with random values of a type.
+void fill_random(Memory& memory, DType dtype, void* to, std::int64_t values, std::uint64_t seed);
 
 }  // namespace gemmule::bench

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <ostream>
 
 #include "backends/cpu/cpu.hpp"
+#include "backends/cuda/cuda.hpp"
+#include "backends/cuda/device.hpp"
 #include "bench_report.hpp"
 #include "commands.hpp"
 #include "gemmule/gemmule.hpp"
@@ -19,8 +22,8 @@ namespace {
 struct BenchArguments {
   std::vector<std::string> ops{"srelu", "dglu"}, models, formats{"bf16", "mxfp8", "nvfp4"};
   std::string backend = "auto", json, csv, html;
-  int experts = 4, repeats = 5, threads = 0;
-  std::int64_t rows = 512, n = 0, k = 0;
+  int experts = 0, repeats = 5, threads = 0, device = 0;
+  std::int64_t rows = 0, n = 0, k = 0;  ///< 0: not given
   bool no_baseline = false, cpu_time = false;
 };
 
@@ -35,21 +38,34 @@ std::string shape_text(int experts, std::int64_t rows, std::int64_t n, std::int6
          std::to_string(k);
 }
 
-std::vector<Shape> shapes(const BenchArguments& given) {
-  std::vector<Shape> out;
-  for (const std::string& name : given.models) {
-    const Model& model = model_from_name(name);
-    out.push_back({model.name, model.experts, given.rows, model.n, model.k});
-  }
-  if (!out.empty()) return out;
-  const auto add = [&](std::int64_t n, std::int64_t k) {
-    out.push_back({shape_text(given.experts, given.rows, n, k), given.experts, given.rows, n, k});
+/// Rows of all experts together, on a device: enough for a GPU.
+constexpr std::int64_t device_rows = 32768;
+
+std::vector<Shape> shapes(const BenchArguments& given, bool on_device) {
+  const auto rows = [&](int experts) {
+    return given.rows  ? given.rows
+           : on_device ? std::max<std::int64_t>(device_rows / experts / 256, 1) * 256
+                       : 512;
   };
+  std::vector<Shape> out;
+  const auto add_model = [&](const Model& model) {
+    out.push_back({model.name, model.experts, rows(model.experts), model.n, model.k});
+  };
+  for (const std::string& name : given.models) add_model(model_from_name(name));
+  if (!out.empty()) return out;
+  const auto add = [&](int experts, std::int64_t n, std::int64_t k) {
+    out.push_back({shape_text(experts, rows(experts), n, k), experts, rows(experts), n, k});
+  };
+  const int experts = given.experts ? given.experts : on_device ? 8 : 4;
   if (given.n || given.k) {
-    add(given.n ? given.n : 2048, given.k ? given.k : 2048);
+    add(experts, given.n ? given.n : 2048, given.k ? given.k : 2048);
+  } else if (on_device) {
+    if (!given.experts)
+      for (const Model& model : models()) add_model(model);
+    add(experts, 4096, 4096);
   } else {
-    add(2048, 2048);
-    add(2048, 256);
+    add(experts, 2048, 2048);
+    add(experts, 2048, 256);
   }
   return out;
 }
@@ -60,9 +76,9 @@ struct PlannedCase {
   bench::Case run;
 };
 
-std::vector<PlannedCase> plan(const BenchArguments& given) {
+std::vector<PlannedCase> plan(const BenchArguments& given, bool on_device) {
   std::vector<PlannedCase> cases;
-  for (const Shape& shape : shapes(given))
+  for (const Shape& shape : shapes(given, on_device))
     for (const std::string& op : given.ops)
       for (const std::string& format : given.formats) {
         if (op == "srelu" && format == "bf16") continue;  // the operator is block-scaled only
@@ -73,6 +89,7 @@ std::vector<PlannedCase> plan(const BenchArguments& given) {
         run.label.append(" ").append(format).append(" ").append(shape.name);
         run.problem = bench::make_problem(op == "srelu" ? Op::srelu : Op::dglu, format, shape.experts,
                                           shape.n, shape.k);
+        run.problem.m_aligned = shape.rows_per_expert % 256 == 0 ? 256 : 128;
         run.rows.assign(static_cast<std::size_t>(shape.experts), shape.rows_per_expert);
         cases.push_back({shape, op, format, std::move(run)});
       }
@@ -102,8 +119,38 @@ class Progress {
   const Terminal& terminal_;
 };
 
-Measurement measure(const PlannedCase& planned, const bench::Options& options) {
-  const bench::Result result = bench::run_case(planned.run, options);
+/// The cases that the device takes; `refused` says which it does not, and why.
+std::vector<PlannedCase> planned_on_device(const BenchArguments& given, std::vector<std::string>& refused) {
+  std::vector<PlannedCase> cases = plan(given, true);
+  std::erase_if(cases, [&](const PlannedCase& planned) {
+    const std::string why = cuda::refusal(planned.run.problem, given.device);
+    if (!why.empty()) refused.push_back(planned.run.label + ": " + why);
+    return !why.empty();
+  });
+  return cases;
+}
+
+/// auto: the device when it takes every case, otherwise the processor. cuda: what the device takes, and a line about what
+/// it does not; throws when that is everything.
+std::vector<PlannedCase> choose_cases(const BenchArguments& given, const Terminal& terminal,
+                                      bool& on_device) {
+  on_device = false;
+  if (given.backend == "cpu") return plan(given, false);
+  std::vector<std::string> refused;
+  std::vector<PlannedCase> cases = planned_on_device(given, refused);
+  if (given.backend == "auto" && !refused.empty()) return plan(given, false);
+  if (cases.empty()) {
+    for (const PlannedCase& planned : plan(given, true))
+      cuda::check_available(planned.run.problem, given.device);
+  }
+  for (const std::string& line : refused) terminal.err << "gemmule: not measured: " << line << "\n";
+  on_device = true;
+  return cases;
+}
+
+Measurement measure(const PlannedCase& planned, const bench::Options& options, std::optional<int> device) {
+  const bench::Result result = device ? bench::run_case_on_device(planned.run, options, *device)
+                                      : bench::run_case(planned.run, options);
   Measurement row;
   row.op = planned.op;
   row.format = planned.format;
@@ -112,10 +159,11 @@ Measurement measure(const PlannedCase& planned, const bench::Options& options) {
   row.rows = planned.shape.experts * planned.shape.rows_per_expert;
   row.n = planned.shape.n;
   row.k = planned.shape.k;
-  row.seconds = result.ours.best;
+  // A device slows down when it gets warm: there the best round says little.
+  row.seconds = device ? result.ours.median : result.ours.best;
   row.median = result.ours.median;
   row.baseline_seconds = result.pipeline.best;
-  row.limit_seconds = result.sgemm.best;
+  row.limit_seconds = device ? result.products.median : result.products.best;
   row.flops = result.flops;
   row.bytes = result.bytes;
   return row;
@@ -130,13 +178,32 @@ void print_table(const BenchReport& report, const Terminal& terminal) {
                m.baseline_seconds > 0 ? number(m.baseline_seconds * 1e3, 4) : "-",
                m.baseline_seconds > 0 ? number(m.speedup()) + "x" : "-"});
   table.print(terminal, 3);
-  terminal.out
-      << "limit: the same products by sgemm on values that are already float32, on the same threads\n";
+  terminal.out << "limit: " << report.limit << "\n";
+}
+
+void describe_processor(const BenchArguments& given, BenchReport& report) {
+  report.threads = num_threads();
+  report.device = std::string("cpu ") + cpu::target() + ", " + std::to_string(report.threads) + " threads";
+  report.baseline = given.no_baseline ? "not measured" : bench::baseline_description();
+  report.statistic = "best";
+  report.limit = "the same products by sgemm on values that are already float32, on the same threads";
+}
+
+void describe_device(const BenchArguments& given, BenchReport& report) {
+  report.device = cuda::gpu(given.device).describe();
+  report.baseline = "not measured here; bench/gpu/ times PyTorch's pipelines beside this library";
+  report.statistic = "median";
+  report.limit = given.no_baseline
+                     ? "not measured"
+                     : "the same products in BF16 by " + bench::device_limit_description(given.device) +
+                           ", one by one or grouped, whichever is faster";
 }
 
 int bench_command(const BenchArguments& given, const Terminal& terminal) {
-  if (given.backend == "cuda") throw RuntimeFailure("bench --backend cuda: not available in this build");
-  const std::vector<PlannedCase> cases = plan(given);
+  bool on_device = false;
+  const std::vector<PlannedCase> cases = choose_cases(given, terminal, on_device);
+  if (on_device && given.cpu_time)
+    throw InvalidArgument("--cpu-time: only with --backend cpu, a device is timed by its own events");
   if (!given.json.empty()) io::check_writable(given.json, {given.csv, given.html});
   if (!given.csv.empty()) io::check_writable(given.csv, {given.html});
   if (!given.html.empty()) io::check_writable(given.html);
@@ -144,10 +211,11 @@ int bench_command(const BenchArguments& given, const Terminal& terminal) {
 
   BenchReport report;
   report.version = version();
-  report.threads = num_threads();
   report.repeats = given.repeats;
-  report.device = std::string("cpu ") + cpu::target() + ", " + std::to_string(report.threads) + " threads";
-  report.baseline = given.no_baseline ? "not measured" : bench::baseline_description();
+  if (on_device)
+    describe_device(given, report);
+  else
+    describe_processor(given, report);
   {
     const Progress progress(terminal);
     for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -162,7 +230,8 @@ int bench_command(const BenchArguments& given, const Terminal& terminal) {
       };
       show(0, 1);
       options.progress = show;
-      report.rows.push_back(measure(cases[i], options));
+      report.rows.push_back(
+          measure(cases[i], options, on_device ? std::optional(given.device) : std::nullopt));
     }
   }
   print_table(report, terminal);
@@ -176,25 +245,32 @@ int bench_command(const BenchArguments& given, const Terminal& terminal) {
 
 void add_bench(CLI::App& app, Action& action) {
   const auto given = std::make_shared<BenchArguments>();
-  CLI::App* command =
-      app.add_subcommand("bench", "Time the operators beside the straightforward pipeline and sgemm");
+  CLI::App* command = app.add_subcommand(
+      "bench", "Time the operators beside the straightforward pipeline and the products alone");
   command->add_option("--op", given->ops, "Operators (default srelu,dglu)")
       ->delimiter(',')
       ->check(CLI::IsMember({"srelu", "dglu"}));
-  CLI::Option* models = command
-                            ->add_option("--models", given->models,
-                                         "MoE layers of public models (see info); default: two square shapes")
-                            ->delimiter(',');
+  CLI::Option* models =
+      command
+          ->add_option(
+              "--models", given->models,
+              "MoE layers of public models (see info); default: two square shapes, on a device all models")
+          ->delimiter(',');
   command->add_option("--formats", given->formats, "Number formats (default bf16,mxfp8,nvfp4)")
       ->delimiter(',')
       ->check(CLI::IsMember({"bf16", "mxfp8", "mxfp8_e5m2", "mxfp4", "nvfp4"}));
-  command->add_option("--backend", given->backend, "auto, cpu or cuda")
+  command->add_option("--backend", given->backend, "auto (cuda if it takes every case), cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  command->add_option("--experts", given->experts, "Experts without --models (default 4)")
+  command->add_option("--device", given->device, "CUDA device (default 0)")
+      ->transform(decimal)
+      ->check(CLI::Range(0, 1023));
+  command->add_option("--experts", given->experts, "Experts without --models (default 4, on a device 8)")
       ->excludes(models)
       ->transform(decimal)
       ->check(CLI::Range(1, 1024));
-  command->add_option("--rows", given->rows, "Rows of each expert, a multiple of 128 (default 512)")
+  command
+      ->add_option("--rows", given->rows,
+                   "Rows of each expert, a multiple of 128 (default 512, on a device 32768 in all)")
       ->transform(decimal)
       ->check([](const std::string& text) {
         const bool good = !text.empty() && text.size() < 9 &&
@@ -213,7 +289,8 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--threads", given->threads, "Threads (default: all, or GEMMULE_NUM_THREADS)")
       ->transform(decimal)
       ->check(CLI::Range(1, 1024));
-  command->add_option("--repeats", given->repeats, "Rounds; the best counts (default 5)")
+  command
+      ->add_option("--repeats", given->repeats, "Rounds; the best counts, on a device the median (default 5)")
       ->transform(decimal)
       ->check(CLI::Range(1, 1000));
   command->add_flag("--no-baseline", given->no_baseline, "Time the operators only");

@@ -111,12 +111,13 @@ std::string to_html(const BenchReport& report) {
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Gemmule "
          "benchmark</title>\n<style>" +
          std::string(style) + "</style></head><body>\n<h1>Gemmule benchmark</h1>\n<p>gemmule " +
-         escaped(report.version) + ", " + escaped(report.device) + ". Best of " +
+         escaped(report.version) + ", " + escaped(report.device) + ". The " + report.statistic + " of " +
          std::to_string(report.repeats) +
          " rounds; every round times each in turn. Baseline: " + escaped(report.baseline) +
+         ". Limit: " + escaped(report.limit) +
          ".</p>\n<h2>TFLOP/s</h2>\n<p class=\"legend\"><span style=\"background:var(--bar)\"></span>gemmule"
-         "<span style=\"background:var(--other)\"></span>dequantize + sgemm + epilogue passes"
-         "<span style=\"background:var(--other);opacity:.5\"></span>sgemm alone (the limit)</p>\n" +
+         "<span style=\"background:var(--other)\"></span>baseline"
+         "<span style=\"background:var(--other);opacity:.5\"></span>limit</p>\n" +
          chart(report) + "<h2>Results</h2>\n" + table(report) + "</body></html>\n";
 }
 

@@ -19,11 +19,14 @@ std::string csv_number(bool was_measured, double value) {
 }  // namespace
 
 std::string to_json(const BenchReport& report) {
-  nlohmann::ordered_json out{{"gemmule", report.version},
-                             {"device", report.device},
-                             {"baseline", report.baseline},
-                             {"threads", report.threads},
-                             {"repeats", report.repeats}};
+  nlohmann::ordered_json out{
+      {"gemmule", report.version},
+      {"device", report.device},
+      {"baseline", report.baseline},
+      {"limit", report.limit},
+      {"threads", report.threads > 0 ? nlohmann::ordered_json(report.threads) : nlohmann::ordered_json()},
+      {"repeats", report.repeats},
+      {"statistic", report.statistic}};
   out["results"] = nlohmann::ordered_json::array();
   for (const Measurement& m : report.rows)
     out["results"].push_back({{"op", m.op},

@@ -6,14 +6,14 @@
 
 namespace gemmule::cli {
 
-/// One row. Times are the best of the rounds; a time of 0 was not measured.
+/// One row. Times are the best or the median of the rounds; a time of 0 was not measured.
 struct Measurement {
   std::string op, format, shape;
   int experts = 0;
   long long rows = 0, n = 0, k = 0;  ///< rows of all experts together
   double seconds = 0, median = 0;    ///< the operator
   double baseline_seconds = 0;       ///< the straightforward pipeline
-  double limit_seconds = 0;          ///< the matrix products alone, on values that are already float32
+  double limit_seconds = 0;          ///< the matrix products alone
   double flops = 0, bytes = 0;       ///< of one call
 
   double tflops() const { return flops / seconds * 1e-12; }
@@ -24,8 +24,10 @@ struct Measurement {
 
 struct BenchReport {
   std::string version, device, baseline;  ///< "avx512, 2 threads"; name of the BLAS
-  int threads = 0, repeats = 0;
+  int threads = 0, repeats = 0;           ///< threads: 0 on a device
   std::vector<Measurement> rows;
+  std::string statistic = "best";  ///< of the rounds
+  std::string limit{};             ///< what it is
 };
 
 std::string to_json(const BenchReport& report);

@@ -1,6 +1,10 @@
 // The bench command on a small case, and its reports. Nothing here looks at how long anything took.
 #include <nlohmann/json.hpp>
 
+#include "backends/cuda/cuda.hpp"
+#include "backends/cuda/device.hpp"
+#include "backends/cuda/driver.hpp"
+#include "bench.hpp"
 #include "bench_report.hpp"
 #include "command.hpp"
 
@@ -26,6 +30,29 @@ TEST(Bench, WritesATableAndReports) {
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 6);
   EXPECT_THAT(io::slurp(dir / "b.html"), HasSubstr("</html>"));
   EXPECT_EQ(files_in(dir.path()).size(), 3u);
+}
+
+TEST(Bench, DevicesNeedADriver) {
+  if (cuda::find_driver()) GTEST_SKIP() << "NOT TESTED: there is a driver";
+  const Finished finished = gemmule({"bench", "--backend", "cuda", "--n", "64", "--k", "64"});
+  EXPECT_EQ(finished.code, 3);
+  expect_one_line(finished, "bench --backend cuda");
+  EXPECT_THAT(finished.err, HasSubstr("libcuda.so.1"));
+}
+
+TEST(Bench, TimesADeviceWhereThereIsOne) {
+  const Problem problem = bench::make_problem(Op::dglu, "bf16", 8, 64, 64);
+  if (const std::string why = cuda::refusal(problem, 0); !why.empty()) GTEST_SKIP() << "NOT TESTED: " << why;
+  TemporaryDirectory dir;
+  const Finished finished =
+      succeed({"bench", "--backend", "cuda", "--op", "dglu", "--formats", "bf16", "--experts", "2", "--rows",
+               "128", "--n", "64", "--k", "64", "--repeats", "2", "--json", dir / "b.json"});
+  EXPECT_THAT(finished.out, HasSubstr(cuda::gpu(0).name));
+  const auto json = nlohmann::json::parse(io::slurp(dir / "b.json"));
+  ASSERT_EQ(json.at("results").size(), 1u);
+  EXPECT_GT(json.at("results")[0].at("seconds"), 0.0);
+  EXPECT_EQ(json.at("statistic"), "median");
+  EXPECT_TRUE(json.at("threads").is_null());
 }
 
 BenchReport sample() {
