@@ -27,9 +27,9 @@ struct Sm100Dglu {
   GEMMULE_DEVICE Barrier c_full() const {
     return base.bytes(layout.input_words).template as<ptx::Mbarrier>();
   }
-  GEMMULE_DEVICE Barrier c_empty() const { return c_full() + sm100::input_buffers; }
-  GEMMULE_DEVICE Shared<u8> c_buffer(u32 index) const {
-    return base.bytes(layout.input + index * layout.epilogue.input);
+  GEMMULE_DEVICE Barrier c_empty() const { return c_full() + sm100::epilogue_groups; }
+  GEMMULE_DEVICE Shared<u8> c_buffer(u32 group) const {
+    return base.bytes(layout.input + group * layout.epilogue.input);
   }
 
   /// Warp 3: gates and inputs of every chunk, by one lane.
@@ -39,23 +39,29 @@ struct Sm100Dglu {
       ptx::prefetch(&params.common.c);
       ptx::prefetch(&params.common.d);
     }
-    RingState tile_at, at;
+    RingState tile_at;
+    u32 parity[sm100::epilogue_groups] = {0, 0};
     const u32 panel_bytes = panel::bytes(common().c);
     for (;;) {
       const Tile tile = read_tile<ctas>(loop.shared.tiles, tile_at);
       if (tile.row == end_of_tiles) return;
       if (!leader) continue;
-      for (u32 column = 0; column < tile.columns; column += panel::columns) {
-        ptx::wait(c_empty() + at.index, at.parity ^ 1);
-        const Barrier full = c_full() + at.index;
-        ptx::arrive_expect_bytes(full, 2 * panel_bytes);
-        const i32 x = static_cast<i32>(2 * (tile.column + column));
-        const i32 y = static_cast<i32>(tile.row);
-        const Shared<u8> to = c_buffer(at.index);
-        ptx::load_box(to, &params.common.c, x, y, full, CachePolicy::evict_first);
-        ptx::load_box(to.bytes(panel_bytes), &params.common.c, x + i32{panel::columns}, y, full,
-                      CachePolicy::evict_first);
-        at.advance<sm100::input_buffers>();
+      for (u32 chunk = 0; chunk * panel::columns < tile.columns; chunk += sm100::epilogue_groups) {
+#pragma unroll
+        for (u32 group = 0; group < sm100::epilogue_groups; ++group) {
+          const u32 column = (chunk + group) * panel::columns;
+          if (column >= tile.columns) break;
+          ptx::wait(c_empty() + group, parity[group] ^ 1);
+          parity[group] ^= 1;
+          const Barrier full = c_full() + group;
+          ptx::arrive_expect_bytes(full, 2 * panel_bytes);
+          const i32 x = static_cast<i32>(2 * (tile.column + column));
+          const i32 y = static_cast<i32>(tile.row);
+          const Shared<u8> to = c_buffer(group);
+          ptx::load_box(to, &params.common.c, x, y, full, CachePolicy::evict_first);
+          ptx::load_box(to.bytes(panel_bytes), &params.common.c, x + i32{panel::columns}, y, full,
+                        CachePolicy::evict_first);
+        }
       }
     }
   }
@@ -119,7 +125,7 @@ struct Sm100Dglu {
 
   /// D of one panel, and D_col; `index` 0 gates, 1 inputs. Returns the row's scale code.
   GEMMULE_DEVICE u32 store_panel(const panel::Values& v, const RowState& s, Shared<u8> output, u32 index,
-                                 u32 thread, u32 warp, Shared<u8> codes) const {
+                                 u32 thread, u32 warp, Shared<u32> codes) const {
     const u32 bytes = panel::bytes(common().d);
     if (!common().quantize) {
       panel::store(output.bytes(index * bytes), common().d, thread, v);
@@ -127,7 +133,7 @@ struct Sm100Dglu {
     }
     const Shared<float> multipliers = base.bytes(layout.multipliers).template as<float>() + warp * 32;
     quantize_columns(common().d, v, s.norm_const, output.bytes((2 + index) * bytes), thread, multipliers,
-                     codes.bytes(index * 128 + warp % 4));
+                     codes + (warp % 4 * 64 + index * 32));
     return quantize_row(common().d, v, s.norm_const, output.bytes(index * bytes), thread);
   }
 
@@ -157,21 +163,20 @@ struct Sm100Dglu {
     ptx::store(params.column_sums + (row_tile * (2 * i64{params.common.n}) + column), sum);
   }
 
-  GEMMULE_DEVICE void finish_chunk(const ptx::TensorRow<32>& acc, const Tile& tile, u32 chunk, u32 position,
+  GEMMULE_DEVICE void finish_chunk(const ptx::TensorRow<32>& acc, const Tile& tile, u32 chunk, u32 c_parity,
                                    u32 group, u32 thread, RowState& s) const {
     const u32 warp = group * 4 + thread / 32;
-    const u32 buffer = position % sm100::input_buffers;
     panel::Values gate, input;
-    ptx::wait(c_full() + buffer, position / sm100::input_buffers % 2);
-    panel::load(c_buffer(buffer), common().c, thread, gate);
-    panel::load(c_buffer(buffer).bytes(panel::bytes(common().c)), common().c, thread, input);
+    ptx::wait(c_full() + group, c_parity);
+    panel::load(c_buffer(group), common().c, thread, gate);
+    panel::load(c_buffer(group).bytes(panel::bytes(common().c)), common().c, thread, input);
     ptx::sync_warp();
-    if (ptx::lane_index() == 0) ptx::arrive(c_empty() + buffer);
+    if (ptx::lane_index() == 0) ptx::arrive(c_empty() + group);
     differentiate(acc, s, gate, input);
 
     const Shared<u8> output = base.bytes(layout.output + group * layout.epilogue.output);
     const Shared<float> sums = base.bytes(layout.sums).template as<float>() + group * 256;
-    const Shared<u8> codes = base.bytes(layout.codes + group * 256);
+    const Shared<u32> codes = base.bytes(layout.codes).template as<u32>() + group * 256;
     if (thread == 0) ptx::wait_stores_read<0>();
     ptx::named_barrier_sync(1 + group, group_threads);  // the last chunk's output has been read
     if (options.has_dbias) sum_columns(gate, input, sums + thread / 32 * 64);
@@ -225,7 +230,7 @@ struct Sm100Dglu {
     const u32 thread = ptx::thread_index() % group_threads;
     RingState tile_at;
     AccumulatorState acc;
-    u32 chunks_before = 0;
+    u32 c_parity = 0;
     for (;;) {
       const Tile tile = read_tile<ctas>(loop.shared.tiles, tile_at);
       if (tile.row == end_of_tiles) break;
@@ -238,11 +243,11 @@ struct Sm100Dglu {
         ptx::load_tensor(row, Loop::chunk(tensor, acc, chunk * panel::columns));
         ptx::wait_tensor_load(row);
         if (chunk + sm100::epilogue_groups >= chunks) loop.release_accumulator(acc);
-        finish_chunk(row, tile, chunk, chunks_before + chunk, group, thread, s);
+        finish_chunk(row, tile, chunk, c_parity, group, thread, s);
+        c_parity ^= 1;
       }
       if (group >= chunks) loop.release_accumulator(acc);
       finish_tile(tile, group, thread, s);
-      chunks_before += chunks;
       acc.advance();
     }
     if (thread == 0) ptx::wait_stores_read<0>();
@@ -251,7 +256,7 @@ struct Sm100Dglu {
   // ---------------------------------------------------------------------------------------------- kernel
 
   GEMMULE_DEVICE void init_input_barriers() const {
-    for (u32 i = 0; i < sm100::input_buffers; ++i) {
+    for (u32 i = 0; i < sm100::epilogue_groups; ++i) {
       ptx::init(c_full() + i, 1);
       ptx::init(c_empty() + i, 4);
     }

@@ -25,7 +25,6 @@ inline constexpr u32 threads = 384;
 inline constexpr u32 tile_rows = 128;  ///< of a CTA
 inline constexpr u32 epilogue_groups = 2;
 inline constexpr u32 epilogue_warps = 4 * epilogue_groups;
-inline constexpr u32 input_buffers = 2;  ///< of C in dGLU: a power of two
 inline constexpr u32 tile_ring = 4;
 inline constexpr u32 max_shared_bytes = 232448;
 
@@ -36,7 +35,7 @@ GEMMULE_HD constexpr u32 mainloop_words(u32 stages) {
 
 }  // namespace sm100
 
-/// What the epilogue of a kernel stages: the bytes of one input buffer, and of one group's output.
+/// What the epilogue of a kernel stages: the bytes of one group's input and output.
 struct EpilogueBytes {
   u32 input = 0, output = 0;
 };
@@ -51,10 +50,10 @@ GEMMULE_HD constexpr EpilogueBytes srelu_epilogue_bytes(const ScaledOptions& o) 
 struct Sm100Layout {
   OperandLayout operands;
   EpilogueBytes epilogue;
-  u32 input = 0, output = 0;  ///< byte offsets: panels of C; outputs of the two groups
+  u32 input = 0, output = 0;  ///< byte offsets: panels of C and outputs of the two groups
   u32 sums = 0;               ///< [8 warps][64] floats: column sums of a chunk
   u32 multipliers = 0;        ///< [8 warps][32] floats
-  u32 codes = 0;              ///< [2 groups][64 columns][4 warps] bytes: column scales of a chunk
+  u32 codes = 0;              ///< [2 groups][4 warps][64] words: column scales of a chunk
   u32 records = 0, words = 0, input_words = 0;
   u32 bytes = 0;
 };
@@ -66,14 +65,14 @@ GEMMULE_HD constexpr Sm100Layout sm100_layout(const OperandOptions& options, con
   l.operands = operand_layout(options, tile_n, stages, ctas);
   l.epilogue = epilogue;
   l.input = (l.operands.end + 1023) / 1024 * 1024;
-  l.output = l.input + sm100::input_buffers * epilogue.input;
+  l.output = l.input + sm100::epilogue_groups * epilogue.input;
   l.sums = l.output + sm100::epilogue_groups * epilogue.output;
   l.multipliers = l.sums + sm100::epilogue_warps * 64 * 4;
   l.codes = l.multipliers + sm100::epilogue_warps * 32 * 4;
-  l.records = l.codes + sm100::epilogue_groups * 64 * 4;
+  l.records = l.codes + sm100::epilogue_warps * 64 * 4;
   l.words = l.records + sm100::tile_ring * 16;
   l.input_words = l.words + sm100::mainloop_words(stages) * 8;
-  l.bytes = l.input_words + 2 * sm100::input_buffers * 8;
+  l.bytes = l.input_words + 2 * sm100::epilogue_groups * 8;
   return l;
 }
 

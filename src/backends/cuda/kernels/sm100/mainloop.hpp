@@ -140,7 +140,8 @@ struct Mainloop {
         const bool tail = ctas == 2 && is_padded(k - first);
         if (rank == 0)
           ptx::arrive_expect_bytes(full, ctas * layout.stage_bytes() - (tail ? layout.scale_bytes() : 0));
-        load(shared.a.bytes(at.index * layout.a_bytes), maps.a, first, tile.row, full);
+        load(shared.a.bytes(at.index * layout.a_bytes), maps.a, first / options.values_per_element(),
+             tile.row, full);
         load_b(b_map, tile, first, slab, at.index, full);
         if (options.vec != 0 && !(tail && rank == 1)) {
           const ScaleBoxes boxes = scale_boxes(tile, first / options.stage_k(), slab, at.index);
@@ -156,7 +157,7 @@ struct Mainloop {
                              Barrier full) const {
     const Shared<u8> b = shared.b.bytes(stage * layout.b_bytes);
     const u32 column = tile.column + (ctas == 1 ? 0 : rank * (width(tile) / ctas));
-    if (!options.b_n_major) return load(b, map, first, column, slab, full);
+    if (!options.b_n_major) return load(b, map, first / options.values_per_element(), column, slab, full);
     const u32 span = options.span_columns();
     for (u32 i = 0; i * span < tile_n / ctas; ++i)
       load(b.bytes(i * options.stage_k() * 128), map, column + i * span, first, slab, full);
@@ -292,14 +293,13 @@ struct Mainloop {
         const u32 left = k - first;
         const u32 slices = (left + options.slice_k() - 1) / options.slice_k();
         const bool padded = is_padded(left);
+        if (padded || leader) ptx::wait(shared.full + at.index, at.parity);
         if (padded) {
-          ptx::wait(shared.full + at.index, at.parity);
           clear_padding_scales(at.index, slices);
           if (ctas == 2 && leader) ptx::wait(shared.tail_ready, tail_parity);
           tail_parity ^= 1;
         }
         if (leader) {
-          ptx::wait(shared.full + at.index, at.parity);
           ptx::fence_tensor_after_sync();
           const TensorAddress scales = tensor.columns(2 * tile_n + set * scale_columns());
           if (options.vec != 0) copy_stage_scales(at.index, scales);

@@ -17,6 +17,8 @@ struct OperandOptions {
 
   GEMMULE_HD constexpr u32 stage_k() const { return 1024 / bits_of(ab); }
   GEMMULE_HD constexpr u32 slice_k() const { return 256 / bits_of(ab); }
+  /// Of a tensor map: packed 4-bit values are counted as bytes.
+  GEMMULE_HD constexpr u32 values_per_element() const { return ab == Format::e2m1 ? 2 : 1; }
   /// Atoms of 128 rows x 4 scales along the k of a stage.
   GEMMULE_HD constexpr u32 stage_atoms() const { return vec == 0 ? 0 : stage_k() / vec / 4; }
   /// Columns of B in one span of the swizzle when B is n-major.

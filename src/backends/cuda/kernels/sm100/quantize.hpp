@@ -31,15 +31,17 @@ GEMMULE_DEVICE u32 quantize_row(Format format, const panel::Values& v, float nor
   return code;
 }
 
-/// Quantizes the warp's 32 columns into a panel. Lane i writes the code of column i to codes[4 i]. `multipliers`: 32
+/// Quantizes the warp's 32 columns into a panel. Lane i writes the code of column i to codes[i]. `multipliers`: 32
 /// floats of this warp.
 GEMMULE_DEVICE void quantize_columns(Format format, const panel::Values& v, float norm_const, Shared<u8> to,
-                                     u32 row, Shared<float> multipliers, Shared<u8> codes) {
+                                     u32 row, Shared<float> multipliers, Shared<u32> codes) {
   const u32 lane = ptx::lane_index();
-  const float amax = join_lanes(v, JoinMaximum{});
-  const u32 code =
-      scale_code(numerics::col_scale(numerics::amax_step(0, amax), rcp_max_of(format), norm_const));
-  ptx::store(codes + 4 * lane, static_cast<u8>(code));
+  panel::Values magnitudes;
+#pragma unroll
+  for (u32 i = 0; i < panel::columns; ++i) magnitudes.at[i] = numerics::amax_step(0, v.at[i]);
+  const float amax = join_lanes(magnitudes, JoinMaximum{});
+  const u32 code = scale_code(numerics::col_scale(amax, rcp_max_of(format), norm_const));
+  ptx::store(codes + lane, code);
   ptx::sync_warp();  // the last panel's have been read
   ptx::store(multipliers + lane, numerics::multiplier(norm_const, static_cast<u8>(code)));
   ptx::sync_warp();
@@ -87,15 +89,17 @@ GEMMULE_DEVICE void clear_padding_codes(const ScaledOptions& options, const Scal
                0u);
 }
 
-/// Column scales of a chunk's `count` columns from `first` on: codes of four warps make a word. One group, after a
-/// barrier.
+/// Column scales of a chunk's `count` columns from `first` on: the codes of four warps (64 words apart) make a word. One
+/// group, after a barrier.
 GEMMULE_DEVICE void store_column_codes(const ScaledOptions& options, const ScaledParams& params,
-                                       const ColumnScales& scales, i64 columns, Shared<u8> codes, i64 first,
+                                       const ColumnScales& scales, i64 columns, Shared<u32> codes, i64 first,
                                        u32 count, i64 first_row, u32 thread) {
-  if (thread < count)
-    ptx::store(reinterpret_cast<u32*>(params.sfd_col +
-                                      scales.offset(options, params, columns, first + thread, first_row)),
-               ptx::load(codes.as<u32>() + thread));
+  if (thread >= count) return;
+  u32 word = 0;
+#pragma unroll
+  for (u32 warp = 0; warp < 4; ++warp) word |= ptx::load(codes + (warp * 64 + thread)) << 8 * warp;
+  const i64 offset = scales.offset(options, params, columns, first + thread, first_row);
+  ptx::store(reinterpret_cast<u32*>(params.sfd_col + offset), word);
 }
 
 }  // namespace gemmule::kernels

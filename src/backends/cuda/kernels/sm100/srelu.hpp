@@ -86,7 +86,7 @@ struct Sm100Srelu {
 
     const Shared<u8> output = base.bytes(layout.output + group * layout.epilogue.output);
     const Shared<u8> d = output.bytes(panel::bytes(common().c));
-    const Shared<u8> codes = base.bytes(layout.codes + group * 256);
+    const Shared<u32> codes = base.bytes(layout.codes).template as<u32>() + group * 256;
     if (thread == 0) ptx::wait_stores_read<0>();
     ptx::named_barrier_sync(1 + group, group_threads);  // the last chunk's output has been read
     panel::store(output, common().c, thread, c);
@@ -94,7 +94,7 @@ struct Sm100Srelu {
       const Shared<float> multipliers =
           base.bytes(layout.multipliers).template as<float>() + (group * 4 + thread / 32) * 32;
       quantize_columns(common().d, y, s.norm_const, d.bytes(panel::bytes(common().d)), thread, multipliers,
-                       codes.bytes(thread / 32));
+                       codes + thread / 32 * 64);
       const u32 code = quantize_row(common().d, y, s.norm_const, d, thread);
       const i64 atoms = layout::block_atoms(params.common.n, layout::output_block);
       ptx::store(params.common.sfd_row + layout::scale_offset(i64{tile.row} + thread, first / 32, atoms),
