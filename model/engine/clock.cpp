@@ -29,9 +29,4 @@ void Clock::forget(int first, int count) {
   std::fill_n(seen_.begin() + half + first, count, std::int16_t{0});
 }
 
-void Clock::forget_unfenced(int first, int count) {
-  const auto half = static_cast<std::ptrdiff_t>(seen_.size() / 2);
-  std::copy_n(seen_.begin() + half + first, count, seen_.begin() + first);
-}
-
 }  // namespace gemmule::model

@@ -39,8 +39,6 @@ class Clock {
   void fence();  ///< fence.proxy.async: every generic write seen so far counts as fenced
   /// Forgets the agents [first, first + count).
   void forget(int first, int count);
-  /// Forgets what no proxy fence has made visible of the agents [first, first + count).
-  void forget_unfenced(int first, int count);
   void clear() { seen_.assign(seen_.size(), 0); }
 
  private:

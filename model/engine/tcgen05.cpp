@@ -486,10 +486,9 @@ void tensor_commit(Thread& t, std::uint32_t barrier, std::uint32_t destinations,
            "commits to a barrier that is not given by its address in the own CTA");
     return;
   }
-  // What the operations before came after is released with them: ordinary writes that a proxy fence has made visible to
-  // them, but no other ordinary accesses.
+  // What the operations before came after is released with them; ordinary accesses of this thread are not.
   Clock released = t.clock;
-  for (const auto& cta : t.cta->cluster->ctas) released.forget_unfenced(cta->agent_base, m.options().threads);
+  for (const auto& cta : t.cta->cluster->ctas) released.forget(cta->agent_base, m.options().threads);
   TensorPipe& pipe = pipe_of(t);
   released.set(pipe.agent, ++pipe.commits);
   auto op = std::make_unique<Commit>(*t.cta, released, site);

@@ -16,6 +16,10 @@ GEMMULE_HD constexpr u32 row_bytes(Format format) {
 GEMMULE_HD constexpr u32 bytes(Format format) {
   return rows * row_bytes(format);
 }
+/// Of a tensor map, which counts packed 4-bit values as bytes.
+GEMMULE_HD constexpr i32 coordinate(Format format, u32 column) {
+  return static_cast<i32>(format == Format::e2m1 ? column / 2 : column);
+}
 
 }  // namespace panel
 
@@ -30,7 +34,7 @@ inline constexpr u32 max_shared_bytes = 232448;
 
 /// 64-bit words of barriers that the main loop needs, and one for the address of tensor memory.
 GEMMULE_HD constexpr u32 mainloop_words(u32 stages) {
-  return 2 * stages + 4 + 2 * tile_ring + 2 + 1;
+  return 2 * stages + 4 + 2 * tile_ring + 3 + 1;
 }
 
 }  // namespace sm100

@@ -36,18 +36,20 @@ static_assert(128 * feed_registers + 256 * epilogue_registers <= threads * 168,
 
 /// Handles of the main loop's barriers.
 struct MainloopShared {
-  Shared<u8> a, b, scales;
+  Shared<u8> a, b, scales, tail;
   TileRing tiles;
-  Barrier full, empty;            ///< [stages]; full: of the even CTA in a pair
-  Barrier acc_full, acc_empty;    ///< [2] accumulators; acc_empty: of the even CTA in a pair
-  Barrier tail_full, tail_ready;  ///< scales of the odd CTA in a pair, see correct_tail()
-  Shared<u32> tensor;             ///< address of the first column of tensor memory
+  Barrier full, empty;          ///< [stages]; full: of the even CTA in a pair
+  Barrier acc_full, acc_empty;  ///< [2] accumulators; acc_empty: of the even CTA in a pair
+  /// The scales of a tile's last stage, where they must be corrected: loaded; corrected in the odd CTA; multiplied.
+  Barrier tail_full, tail_ready, tail_empty;
+  Shared<u32> tensor;  ///< address of the first column of tensor memory
 
   GEMMULE_DEVICE static MainloopShared at(Shared<u8> base, const Sm100Layout& layout, u32 stages) {
     MainloopShared s;
     s.a = base;
     s.b = base.bytes(layout.operands.b);
     s.scales = base.bytes(layout.operands.scales);
+    s.tail = base.bytes(layout.operands.tail);
     s.full = base.bytes(layout.words).as<ptx::Mbarrier>();
     s.empty = s.full + stages;
     s.acc_full = s.empty + stages;
@@ -57,7 +59,8 @@ struct MainloopShared {
     s.tiles.empty = s.tiles.full + TileRing::size;
     s.tail_full = s.tiles.empty + TileRing::size;
     s.tail_ready = s.tail_full + 1;
-    s.tensor = (s.tail_ready + 1).as<u32>();
+    s.tail_empty = s.tail_ready + 1;
+    s.tensor = (s.tail_empty + 1).as<u32>();
     return s;
   }
 };
@@ -137,16 +140,17 @@ struct Mainloop {
       for (u32 first = 0; first < k; first += options.stage_k()) {
         ptx::wait(shared.empty + at.index, at.parity ^ 1);
         const Barrier full = shared.full + at.index;
-        const bool tail = ctas == 2 && is_padded(k - first);
+        const bool padded = is_padded(k - first);
         if (rank == 0)
-          ptx::arrive_expect_bytes(full, ctas * layout.stage_bytes() - (tail ? layout.scale_bytes() : 0));
+          ptx::arrive_expect_bytes(full, ctas * (layout.stage_bytes() - (padded ? layout.scale_bytes() : 0)));
         load(shared.a.bytes(at.index * layout.a_bytes), maps.a, first / options.values_per_element(),
              tile.row, full);
         load_b(b_map, tile, first, slab, at.index, full);
-        if (options.vec != 0 && !(tail && rank == 1)) {
-          const ScaleBoxes boxes = scale_boxes(tile, first / options.stage_k(), slab, at.index);
-          load(boxes.to, maps.sfa, 0, boxes.atom, boxes.a_row, full);
-          load(boxes.to.bytes(layout.sfa_bytes), sfb_map, 0, boxes.atom, boxes.b_row, full);
+        if (options.vec != 0 && !padded) {
+          const u32 atom = first / options.stage_k() * options.stage_atoms();
+          const Shared<u8> to = shared.scales.bytes(at.index * layout.scale_bytes());
+          load(to, maps.sfa, 0, atom, tile.row / 128, full);
+          load(to.bytes(layout.sfa_bytes), sfb_map, 0, atom, b_scale_row(tile, slab), full);
         }
         at.template advance<stages>();
       }
@@ -163,14 +167,9 @@ struct Mainloop {
       load(b.bytes(i * options.stage_k() * 128), map, column + i * span, first, slab, full);
   }
 
-  /// Where a stage's scales come from and go.
-  struct ScaleBoxes {
-    Shared<u8> to;
-    u32 atom, a_row, b_row;
-  };
-  GEMMULE_DEVICE ScaleBoxes scale_boxes(const Tile& tile, u32 stage_of_tile, u32 slab, u32 stage) const {
-    return {shared.scales.bytes(stage * layout.scale_bytes()), stage_of_tile * options.stage_atoms(),
-            tile.row / 128, slab * ((n + 127) / 128) + tile.column / 128};
+  /// Atom of the tile's first row of B.
+  GEMMULE_DEVICE u32 b_scale_row(const Tile& tile, u32 slab) const {
+    return slab * ((n + 127) / 128) + tile.column / 128;
   }
 
   // ---------------------------------------------------------------------------------------------- multiplications
@@ -179,10 +178,9 @@ struct Mainloop {
   GEMMULE_DEVICE u32 scale_columns() const { return (1 + b_scale_rows(tile_n)) * options.stage_atoms() * 4; }
 
   /// Scales of a stage, from shared to tensor memory.
-  GEMMULE_DEVICE void copy_stage_scales(u32 stage, TensorAddress to) const {
+  GEMMULE_DEVICE void copy_stage_scales(Shared<u8> from, TensorAddress to) const {
     constexpr u32 rows = b_scale_rows(tile_n);
     const u32 atoms = options.stage_atoms();
-    const Shared<u8> from = shared.scales.bytes(stage * layout.scale_bytes());
     for (u32 atom = 0; atom < atoms; ++atom) {
       copy_atom(from.bytes(atom * 512), to.columns(atom * 4));
 #pragma unroll
@@ -238,27 +236,48 @@ struct Mainloop {
                                                                 accumulate);
   }
 
-  /// The last instruction of a tile reads scales of blocks past the end of K. K is a multiple of half an
-  /// instruction of e2m1; an instruction on 8-bit values has one scale.
+  // The last instruction of a tile may read scales of blocks past the end of K, and 0 * NaN is NaN: whatever the caller
+  // left there must become 2^-127 or 0. That stage's scales have a buffer of their own (tail), where warp 1 of each CTA
+  // corrects them. K is a multiple of half an instruction of e2m1; an instruction on 8-bit values has one scale.
+
   GEMMULE_DEVICE bool has_padding() const {
     return options.ab == Format::e2m1 && k % options.slice_k() != 0;
   }
-  /// The last instruction of this stage does; `left`: values of k from its first on.
+  /// Of a stage; `left`: values of k from its first on.
   GEMMULE_DEVICE bool is_padded(u32 left) const {
     return has_padding() && left < options.stage_k();
   }
 
-  /// 0 * NaN is NaN, so whatever the caller left in those scales becomes 2^-127 or 0. A whole warp.
-  GEMMULE_DEVICE void clear_padding_scales(u32 stage, u32 slices) const {
+  /// One lane. The last tile's must have been multiplied.
+  GEMMULE_DEVICE void load_tail(const Tile& tile, u32 parity) const {
+    const ptx::TensorMap* sfb_map = maps.sfb;
+    if (options.discrete) {
+      sfb_map += tile.expert;
+      ptx::fence_tensor_map_acquire(sfb_map);
+    }
+    const i32 atom = static_cast<i32>(k / options.stage_k() * options.stage_atoms());
+    ptx::wait(shared.tail_empty, parity ^ 1);
+    ptx::arrive_expect_bytes(shared.tail_full, layout.scale_bytes());
+    ptx::load_box(shared.tail, maps.sfa, 0, atom, static_cast<i32>(tile.row / 128), shared.tail_full,
+                  CachePolicy::normal);
+    ptx::load_box(shared.tail.bytes(layout.sfa_bytes), sfb_map, 0, atom,
+                  static_cast<i32>(b_scale_row(tile, options.discrete ? 0 : tile.expert)), shared.tail_full,
+                  CachePolicy::normal);
+  }
+
+  /// A whole warp.
+  GEMMULE_DEVICE void correct_tail(u32 parity) const {
+    const u32 left = k % options.stage_k();
     const u32 scales = options.slice_scales();
-    const u32 block = (slices - 1) * scales;
+    const u32 block = left / options.slice_k() * scales;
     // The upper half of the instruction's bytes in each word of four scales.
     const u32 half = ((1u << 8 * (scales / 2)) - 1) << 8 * (block % 4 + scales / 2);
-    const Shared<u8> atoms = shared.scales.bytes(stage * layout.scale_bytes());
-    clear_words(atoms.bytes(block / 4 * 512), half);
+    ptx::wait(shared.tail_full, parity);
+    clear_words(shared.tail.bytes(block / 4 * 512), half);
 #pragma unroll
     for (u32 row = 0; row < b_scale_rows(tile_n); ++row)
-      clear_words(atoms.bytes(layout.sfa_bytes + (row * options.stage_atoms() + block / 4) * 512), half);
+      clear_words(shared.tail.bytes(layout.sfa_bytes + (row * options.stage_atoms() + block / 4) * 512),
+                  half);
     ptx::fence_async_shared();
     ptx::sync_warp();
   }
@@ -284,65 +303,46 @@ struct Mainloop {
     RingState tile_at, at;
     AccumulatorState acc;
     u32 set = 0, tail_parity = 0;
-    for (;;) {
+    for (;; acc.advance()) {
       const Tile tile = read_tile<ctas>(shared.tiles, tile_at);
       if (tile.row == end_of_tiles) return;
+      if (leader && has_padding()) load_tail(tile, tail_parity);
       if (leader) ptx::wait(shared.acc_empty + acc.index, acc.parity ^ 1);
       const TensorAddress d = tensor.columns(acc.index * tile_n);
       for (u32 first = 0; first < k; first += options.stage_k()) {
         const u32 left = k - first;
-        const u32 slices = (left + options.slice_k() - 1) / options.slice_k();
         const bool padded = is_padded(left);
-        if (padded || leader) ptx::wait(shared.full + at.index, at.parity);
-        if (padded) {
-          clear_padding_scales(at.index, slices);
-          if (ctas == 2 && leader) ptx::wait(shared.tail_ready, tail_parity);
-          tail_parity ^= 1;
-        }
+        if (padded) correct_tail(tail_parity);
         if (leader) {
+          if (padded && ctas == 2) ptx::wait(shared.tail_ready, tail_parity);
+          ptx::wait(shared.full + at.index, at.parity);
           ptx::fence_tensor_after_sync();
           const TensorAddress scales = tensor.columns(2 * tile_n + set * scale_columns());
-          if (options.vec != 0) copy_stage_scales(at.index, scales);
-          multiply_stage(tile, at.index, slices, d, scales, first != 0);
+          if (options.vec != 0)
+            copy_stage_scales(padded ? shared.tail : shared.scales.bytes(at.index * layout.scale_bytes()),
+                              scales);
+          multiply_stage(tile, at.index, (left + options.slice_k() - 1) / options.slice_k(), d, scales,
+                         first != 0);
           commit(shared.empty + at.index);
+          if (padded) commit(shared.tail_empty);
         }
         set ^= 1;
         at.template advance<stages>();
       }
+      tail_parity ^= 1;
       if (leader) commit(shared.acc_full + acc.index);
-      acc.advance();
     }
   }
 
-  /// Warp 1 of the odd CTA, if has_padding(): the multiplying thread cannot correct the scales in this CTA's shared
-  /// memory, so the last stage's arrive on a barrier of their own and it waits for our word.
-  GEMMULE_DEVICE void correct_tail() const {
+  /// Warp 1 of the odd CTA, if has_padding().
+  GEMMULE_DEVICE void correct_tails() const {
     const bool leader = ptx::elect_one();
-    const u32 blocks = (k + options.stage_k() - 1) / options.stage_k();
-    const u32 left = k - (blocks - 1) * options.stage_k();
-    const u32 slices = (left + options.slice_k() - 1) / options.slice_k();
     RingState tile_at;
-    u32 passed = blocks - 1, parity = 0;
-    for (;; passed += blocks, parity ^= 1) {
+    for (u32 parity = 0;; parity ^= 1) {
       const Tile tile = read_tile<ctas>(shared.tiles, tile_at);
       if (tile.row == end_of_tiles) return;
-      const u32 stage = passed % stages;
-      if (leader) {
-        const ptx::TensorMap* sfb_map = maps.sfb;
-        if (options.discrete) {
-          sfb_map += tile.expert;
-          ptx::fence_tensor_map_acquire(sfb_map);
-        }
-        ptx::wait(shared.empty + stage, (passed / stages & 1) ^ 1);
-        const ScaleBoxes boxes = scale_boxes(tile, blocks - 1, options.discrete ? 0 : tile.expert, stage);
-        ptx::arrive_expect_bytes(shared.tail_full, layout.scale_bytes());
-        ptx::load_box(boxes.to, maps.sfa, 0, static_cast<i32>(boxes.atom), static_cast<i32>(boxes.a_row),
-                      shared.tail_full, CachePolicy::normal);
-        ptx::load_box(boxes.to.bytes(layout.sfa_bytes), sfb_map, 0, static_cast<i32>(boxes.atom),
-                      static_cast<i32>(boxes.b_row), shared.tail_full, CachePolicy::normal);
-      }
-      ptx::wait(shared.tail_full, parity);
-      clear_padding_scales(stage, slices);
+      if (leader) load_tail(tile, parity);
+      correct_tail(parity);
       if (leader) ptx::arrive_remote(shared.tail_ready, 0);
     }
   }
@@ -351,7 +351,7 @@ struct Mainloop {
   GEMMULE_DEVICE void run_multiplier(TensorAddress tensor) const {
     if (rank == 0) return multiply(tensor);
     if constexpr (ctas == 2) {
-      if (has_padding()) correct_tail();
+      if (has_padding()) correct_tails();
     }
   }
 
@@ -391,6 +391,7 @@ struct Mainloop {
     }
     ptx::init(s.tail_full, 1);
     ptx::init(s.tail_ready, 1);
+    ptx::init(s.tail_empty, 1);
     ptx::fence_barrier_init();
   }
 

@@ -46,7 +46,7 @@ GEMMULE_HD constexpr u32 b_scale_rows(u32 tile_n) {
 /// Shared memory of the main loop, at the start of the CTA's.
 struct OperandLayout {
   u32 a_bytes = 0, b_bytes = 0, sfa_bytes = 0, sfb_bytes = 0;  ///< of one stage
-  u32 b = 0, scales = 0, end = 0;                              ///< byte offsets; A is at 0
+  u32 b = 0, scales = 0, tail = 0, end = 0;                    ///< byte offsets; A is at 0
 
   GEMMULE_HD constexpr u32 scale_bytes() const { return sfa_bytes + sfb_bytes; }
   GEMMULE_HD constexpr u32 stage_bytes() const { return a_bytes + b_bytes + scale_bytes(); }
@@ -61,7 +61,8 @@ GEMMULE_HD constexpr OperandLayout operand_layout(const OperandOptions& options,
   l.sfb_bytes = b_scale_rows(tile_n) * options.stage_atoms() * 512;
   l.b = stages * l.a_bytes;
   l.scales = l.b + stages * l.b_bytes;
-  l.end = l.scales + stages * l.scale_bytes();
+  l.tail = l.scales + stages * l.scale_bytes();
+  l.end = l.tail + (options.ab == Format::e2m1 ? l.scale_bytes() : 0);
   return l;
 }
 

@@ -64,10 +64,12 @@ struct Sm100Srelu {
 
   /// By one thread: the panels of a chunk, to C, D and D_col.
   GEMMULE_DEVICE void store_boxes(Shared<u8> output, const Tile& tile, u32 chunk) const {
-    const i32 x = static_cast<i32>(tile.column + chunk * panel::columns);
+    const u32 column = tile.column + chunk * panel::columns;
+    const i32 x = panel::coordinate(common().d, column);
     const i32 y = static_cast<i32>(tile.row);
     const Shared<u8> d = output.bytes(panel::bytes(common().c));
-    ptx::store_box(&params.common.c, x, y, output, CachePolicy::evict_first);
+    ptx::store_box(&params.common.c, panel::coordinate(common().c, column), y, output,
+                   CachePolicy::evict_first);
     ptx::store_box(&params.common.d, x, y, d, CachePolicy::evict_first);
     if (common().has_d_col)
       ptx::store_box(&params.common.d_col, x, y, d.bytes(common().quantize ? panel::bytes(common().d) : 0),
