@@ -22,7 +22,12 @@ constexpr Op synchronising[] = {
     Op::wgmma_wait,          Op::barrier_sync,
     Op::barrier_arrive,      Op::cluster_sync,
     Op::warp_sync,           Op::setmaxnreg,
-    Op::grid_wait,
+    Op::grid_wait,           Op::tensor_alloc,
+    Op::tensor_dealloc,      Op::tensor_relinquish,
+    Op::tensor_wait_load,    Op::tensor_wait_store,
+    Op::tensor_fence_before, Op::tensor_fence_after,
+    Op::tensor_copy,         Op::tensor_mma,
+    Op::tensor_commit,
 };
 
 std::string sign_of(std::span<const MutantVariant> variants, const Mutation& site, std::uint64_t seeds) {
