@@ -40,10 +40,11 @@ bool TensorMemory::remove(int first, int count) {
                                   [&](const Allocation& a) { return a.first == first && a.count == count; });
   if (found == allocations_.end()) return false;
   allocations_.erase(found);
-  for (int column = first; column < first + count; ++column) {
-    for (int q = 0; q < quarters; ++q) cell(q, column) = Cell();
-    for (int lane = 0; lane < lanes; ++lane) row(lane)[column] = std::bit_cast<float>(poison_);
+  for (int q = 0; q < quarters; ++q) {
+    for (int column = first; column < first + count; ++column) cell(q, column) = Cell();
   }
+  for (int lane = 0; lane < lanes; ++lane)
+    std::fill_n(row(lane) + first, count, std::bit_cast<float>(poison_));
   return true;
 }
 

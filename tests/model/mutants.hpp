@@ -23,11 +23,12 @@ struct MutantVariant {
   std::vector<Mutation> sites;
 };
 
-/// An instruction that orders nothing the model sees, or whose absence few timings show; one site of it is excused.
+/// An instruction that orders nothing the model sees, or whose absence few timings show; `sites` of it are excused.
 struct Harmless {
   model::Op op;
   const char* file;
   const char* why;
+  int sites = 1;
 };
 
 /// The synchronising instructions a run executed.
