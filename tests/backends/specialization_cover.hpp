@@ -1,0 +1,62 @@
+// Sets of option values in which every pair occurs.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+namespace gemmule::cuda {
+
+/// One value of every option, counted from 0.
+template <std::size_t options>
+using Choice = std::array<int, options>;
+
+/// All legal choices; option i has extents[i] values.
+template <std::size_t options>
+std::vector<Choice<options>> legal_choices(const std::array<int, options>& extents,
+                                           const std::function<bool(const Choice<options>&)>& legal) {
+  std::vector<Choice<options>> all(1);
+  for (std::size_t i = 0; i < options; ++i) {
+    std::vector<Choice<options>> next;
+    for (Choice<options> x : all)
+      for (x[i] = 0; x[i] < extents[i]; ++x[i]) next.push_back(x);
+    all = std::move(next);
+  }
+  std::erase_if(all, [&](const Choice<options>& x) { return !legal(x); });
+  return all;
+}
+
+/// At most `at_most` of `all`, until every pair of values that occurs there occurs: always the choice that covers the
+/// most missing pairs, of 251 candidates spread over all, or of more when none of these covers anything new.
+template <std::size_t options>
+std::vector<Choice<options>> pairwise_cover(const std::vector<Choice<options>>& all, std::size_t at_most) {
+  using Pair = std::tuple<std::size_t, int, std::size_t, int>;
+  const auto for_each_pair = [](const Choice<options>& x, const auto& visit) {
+    for (std::size_t i = 0; i < options; ++i)
+      for (std::size_t j = i + 1; j < options; ++j) visit(Pair{i, x[i], j, x[j]});
+  };
+  std::set<Pair> missing;
+  for (const Choice<options>& x : all) for_each_pair(x, [&](const Pair& pair) { missing.insert(pair); });
+  std::vector<Choice<options>> cover;
+  std::size_t position = 0;
+  while (!missing.empty() && cover.size() < at_most) {
+    const Choice<options>* best = nullptr;
+    std::size_t best_gain = 0;
+    for (std::size_t tried = 0; tried < all.size() && (tried < 251 || best_gain == 0); ++tried) {
+      position = (position + 7919) % all.size();
+      std::size_t gain = 0;
+      for_each_pair(all[position], [&](const Pair& pair) { gain += missing.count(pair); });
+      if (gain > best_gain) best_gain = gain, best = &all[position];
+    }
+    if (!best) break;
+    for_each_pair(*best, [&](const Pair& pair) { missing.erase(pair); });
+    cover.push_back(*best);
+  }
+  return cover;
+}
+
+}  // namespace gemmule::cuda
