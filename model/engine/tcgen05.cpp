@@ -188,34 +188,6 @@ void multiply(float* const* acc, const float* a, const float* b, int depth, int 
 
 // ---- mma ----
 
-/// Where D lies: the lane of each row of a CTA, and which half of the columns (PTX ISA, data path layouts A, B, D, F).
-struct Placement {
-  int rows = 128;        ///< of one CTA
-  int columns = 0;       ///< of tensor memory
-  int halves = 1;        ///< 2: layout B, lanes 64..127 hold the second half of the columns of rows 0..63
-  bool quarter = false;  ///< layout F: sixteen rows in each 32 lanes
-  int first_lane = 0;    ///< 16: the upper sixteen of layout F
-  int lane(int row, int half) const {
-    if (quarter) return row / 16 * 32 + row % 16 + first_lane;
-    return 64 * half + row;
-  }
-  std::uint32_t mask() const { return quarter ? 0xffffu << first_lane : 0xffffffffu; }
-};
-
-Placement place(const InstructionView& v, std::uint32_t address) {
-  Placement p;
-  p.rows = v.m / v.ctas;
-  p.columns = v.n;
-  if (v.ctas == 1 && v.m == 64) {
-    p.quarter = true;
-    p.first_lane = tensor_lane(address);
-  } else if (v.ctas == 2 && v.m == 128) {
-    p.halves = 2;
-    p.columns = v.n / 2;
-  }
-  return p;
-}
-
 struct Scales {
   int column = 0, columns = 0, id = 0;
 };
@@ -224,7 +196,7 @@ class Multiply : public TensorOp {
  public:
   Multiply(Cta& cta, Cta* peer, Site where) : TensorOp(cta, peer, where) {}
   InstructionView view;
-  Placement placement;
+  AccumulatorPlacement placement;
   Operand a, b;
   Scales a_scales, b_scales;
   int d_column = 0;
@@ -360,7 +332,7 @@ bool check_operand(Thread& t, const char* which, const OperandView& view, const 
                     ", span " + std::to_string(view.span) + ")");
 }
 
-bool check_destination(Thread& t, const Placement& p, std::uint32_t address, Site site) {
+bool check_destination(Thread& t, const AccumulatorPlacement& p, std::uint32_t address, Site site) {
   const int lane = tensor_lane(address);
   if (lane != 0 && !(p.quarter && lane == 16)) {
     return refuse(t, Hazard::tensor_memory_misuse, site, "D starts at lane " + std::to_string(lane));
@@ -418,7 +390,7 @@ void tensor_multiply(Thread& t, const TensorMultiply& o, Site site) {
     refuse(t, Hazard::illegal_instruction, site, v.error);
     return;
   }
-  op->placement = place(v, o.d);
+  op->placement = placement_of(v, tensor_lane(o.d));
   op->d_column = tensor_column(o.d);
   op->accumulate = o.accumulate;
   const OperandView a = decode_operand(o.a), b = decode_operand(o.b);

@@ -157,6 +157,20 @@ InstructionView decode_instruction(TensorKind kind, int block, int ctas, std::ui
   return v;
 }
 
+AccumulatorPlacement placement_of(const InstructionView& view, int first_lane) {
+  AccumulatorPlacement p;
+  p.rows = view.m / view.ctas;
+  p.columns = view.n;
+  if (view.ctas == 1 && view.m == 64) {
+    p.quarter = true;
+    p.first_lane = first_lane;
+  } else if (view.ctas == 2 && view.m == 128) {
+    p.halves = 2;
+    p.columns = view.n / 2;
+  }
+  return p;
+}
+
 std::string operand_error(const OperandView& view, int rows, bool mn_major, int element_bits) {
   if (!view.error.empty()) return view.error;
   if (view.span == 16) return {};

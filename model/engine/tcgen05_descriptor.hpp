@@ -37,6 +37,20 @@ struct InstructionView {
 /// `block`: 16 or 32 as the mnemonic says, 0 for f16.
 InstructionView decode_instruction(TensorKind kind, int block, int ctas, std::uint32_t bits);
 
+/// Where D lies in the tensor memory of each CTA (data path layouts A, B, D, F), from its first column on.
+struct AccumulatorPlacement {
+  int rows = 128;        ///< of one CTA
+  int columns = 0;       ///< of tensor memory
+  int halves = 1;        ///< 2: layout B, lanes 64..127 hold the second half of the columns of rows 0..63
+  bool quarter = false;  ///< layout F: sixteen rows in each 32 lanes
+  int first_lane = 0;    ///< 16: the upper sixteen of layout F
+  int lane(int row, int half) const {
+    return quarter ? row / 16 * 32 + row % 16 + first_lane : 64 * half + row;
+  }
+  std::uint32_t mask() const { return quarter ? 0xffffu << first_lane : 0xffffffffu; }
+};
+AccumulatorPlacement placement_of(const InstructionView& view, int first_lane);
+
 /// The rule an operand of `rows` rows breaks; empty: none.
 std::string operand_error(const OperandView& view, int rows, bool mn_major, int element_bits);
 /// Addresses of the 16-byte chunks of an operand of `rows` rows and 32 bytes of k, swizzled. K-major: [rows][2]. MN-major:

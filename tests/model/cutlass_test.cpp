@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cute/arch/mma_sm100_desc.hpp"
+#include "cute/atom/mma_traits_sm100.hpp"
 #include "cute/atom/mma_traits_sm90_gmma.hpp"
 #include "cute/tensor.hpp"
 #include "cutlass/detail/sm100_blockscaled_layout.hpp"
@@ -150,6 +151,49 @@ TEST(ModelTensorCutlass, Layouts) {
   expect_layout<Layout_MN_SW64_Atom<cute::bfloat16_t>, cute::bfloat16_t, true>(ptx::OperandSwizzle::b64);
   expect_layout<Layout_MN_SW128_Atom<cute::float_e4m3_t>, cute::float_e4m3_t, true>(
       ptx::OperandSwizzle::b128);
+}
+
+/// Lane and column of every element of D, with one CTA or in one CTA of a pair.
+template <int m, int n, int ctas>
+void expect_accumulator() {
+  constexpr auto mode =
+      ctas == 1 ? cute::UMMA::TmemAllocMode::NonInterleaved : cute::UMMA::TmemAllocMode::Interleaved;
+  using Shape = cute::Shape<cute::Shape<cute::Int<m / ctas>, cute::Int<n>>, cute::Int<1>, cute::Int<1>>;
+  const auto layout = cute::UMMA::tmem_frg<float, float, ctas, mode>::make(Shape{}).layout();
+  const std::uint32_t bits = bits_of(ptx::InstructionDescriptor::bf16(m, n, false));
+  const model::AccumulatorPlacement p =
+      model::placement_of(model::decode_instruction(TensorKind::f16, 0, ctas, bits), 0);
+  for (int row = 0; row < p.rows; ++row) {
+    for (int column = 0; column < n; ++column) {
+      const int address = layout(cute::make_coord(cute::make_coord(row, column), 0, 0));
+      EXPECT_EQ(address >> 16, p.lane(row, column / p.columns)) << row << ", " << column;
+      EXPECT_EQ(address & 0xffff, column % p.columns) << row << ", " << column;
+    }
+  }
+}
+
+TEST(ModelTensorCutlass, Accumulators) {
+  expect_accumulator<128, 256, 1>();
+  expect_accumulator<64, 64, 1>();
+  expect_accumulator<256, 128, 2>();
+  expect_accumulator<128, 128, 2>();
+}
+
+/// Scale factors in tensor memory, in bytes: row r is lane r % 32 of column r / 32, in each of the four quarters.
+TEST(ModelTensorCutlass, ScaleFactorsInTensorMemory) {
+  using Frame = cute::UMMA::tmem_sf_frg<cute::float_ue4m3_t, 16, 1, true>;
+  using Values = cute::Shape<cute::Int<16>, cute::Int<4>>;  // four blocks of 16 k
+  using Shape = cute::Shape<cute::Shape<cute::Int<128>, Values>, cute::Int<1>, cute::Int<1>>;
+  const auto layout = Frame::make(Shape{}).layout();
+  for (int row = 0; row < 128; ++row) {
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      for (int block = 0; block < 4; ++block) {
+        const int address = layout(row + 128 * quarter + 128 * 4 * 16 * block);
+        EXPECT_EQ(address >> 18, 32 * quarter + row % 32) << row;
+        EXPECT_EQ(address & 0x3ffff, row / 32 * 4 + block) << row;
+      }
+    }
+  }
 }
 
 /// Scale factors of 256 rows and 512 k, as they lie in global memory: tcgen05.cp moves 512 bytes of them as they are.

@@ -156,6 +156,23 @@ TEST(ModelTensorDescriptor, InstructionsThatAreRefused) {
             "");  // M = 128 in a pair
 }
 
+TEST(ModelTensorDescriptor, AccumulatorsInTensorMemory) {
+  const auto placement = [](int ctas, u32 m, int first_lane) {
+    const u32 bits = bits_of(ptx::InstructionDescriptor::bf16(m, 64, false));
+    return model::placement_of(model::decode_instruction(TensorKind::f16, 0, ctas, bits), first_lane);
+  };
+  EXPECT_EQ(placement(1, 128, 0).lane(77, 0), 77);
+  EXPECT_EQ(placement(1, 128, 0).columns, 64);
+  EXPECT_EQ(placement(1, 64, 0).lane(15, 0), 15);
+  EXPECT_EQ(placement(1, 64, 0).lane(16, 0), 32);
+  EXPECT_EQ(placement(1, 64, 16).lane(63, 0), 96 + 31);
+  EXPECT_EQ(placement(2, 256, 0).lane(127, 0), 127);
+  EXPECT_EQ(placement(2, 256, 0).rows, 128);
+  EXPECT_EQ(placement(2, 128, 0).rows, 64);
+  EXPECT_EQ(placement(2, 128, 0).columns, 32);
+  EXPECT_EQ(placement(2, 128, 0).lane(5, 1), 64 + 5);
+}
+
 /// Chunk addresses of K-major and MN-major operands, worked out by hand for a few rows.
 TEST(ModelTensorDescriptor, ChunksOfOperands) {
   const auto view = [](u32 start, u32 leading, u32 stride, OperandSwizzle swizzle) {
