@@ -64,6 +64,8 @@ struct DgluOptions : CommonOptions {
   EpilogueOp epilogue_op = EpilogueOp::none;
   bool use_single_group_runtime_offsets =
       false;  ///< one expert: its end is A's row count, not padded_offsets[0]
+
+  friend bool operator==(const DgluOptions&, const DgluOptions&) = default;
 };
 
 /// Compile-once object; see GroupedGemmSrelu.
@@ -92,6 +94,7 @@ struct DgluCall {
   DType d_dtype = DType::bfloat16;
   char cd_major = 'n';  ///< only 'n'
   bool generate_dbias = false;
+  friend bool operator==(const DgluCall&, const DgluCall&) = default;
 };
 
 /// Outputs of the one-call form; absent where the configuration has none. dprob is the caller's own tensor. Without

@@ -45,6 +45,7 @@ struct SreluTensors {
 
 struct SreluOptions : CommonOptions {
   std::optional<double> tanh_clamp_scale;  ///< s: finite and > 0
+  friend bool operator==(const SreluOptions&, const SreluOptions&) = default;
 };
 
 /// Compile-once object. After compile() it may be executed from several threads and on several streams at once.
@@ -78,6 +79,7 @@ struct SreluCall {
   DType c_dtype = DType::bfloat16;
   DType d_dtype = DType::bfloat16;
   char cd_major = 'n';  ///< only 'n'
+  friend bool operator==(const SreluCall&, const SreluCall&) = default;
 };
 
 /// Outputs of the one-call form; absent where the configuration has none.

@@ -53,6 +53,8 @@ struct CommonOptions {
   /// that kernel may still write is read before it has finished.
   bool programmatic_launch = false;
   Backend backend = Backend::automatic;
+
+  friend bool operator==(const CommonOptions&, const CommonOptions&) = default;
 };
 
 /// Threads the cpu backend uses: the value set here, else GEMMULE_NUM_THREADS, else every core the process may use.

@@ -1,5 +1,7 @@
 #include "operators/one_call.hpp"
 
+#include "operators/environment.hpp"
+
 namespace gemmule::operators {
 namespace {
 
@@ -28,10 +30,10 @@ void allocate_and_run(const Plan& plan, const Arguments& args, std::span<const O
                       Allocator& allocator, Stream stream) {
   if (outputs.empty()) {
     const std::size_t bytes = plan.workspace_size(args[Role::a].shape[0]);
-    if (bytes == 0) return plan.execute(args, nullptr, 0, stream);
+    if (bytes == 0) return plan.execute_checked(args, nullptr, 0, stream);
     const Device device = plan.key().device;
     const Memory workspace(allocator, allocator.allocate(bytes, device, stream), bytes, device, stream);
-    return plan.execute(args, workspace.data(), bytes, stream);
+    return plan.execute_checked(args, workspace.data(), bytes, stream);
   }
   const Output& output = outputs.front();
   if (!output.tensor->present()) return allocate_and_run(plan, args, outputs.subspan(1), allocator, stream);
@@ -47,7 +49,9 @@ void allocate_and_run(const Plan& plan, const Arguments& args, std::span<const O
 
 void run_one_call(const PlanKey& key, const Arguments& args, std::span<const Output> outputs,
                   Allocator& allocator, Stream stream) {
+  if (key.backend == Backend::cpu) check_thread_environment();
   check_memory(args, key, Needed::inputs);
+  if (device_checks_requested()) check_values(args, key.problem, args[Role::a].shape[0], &stream);
   allocate_and_run(*cached_plan(key), args, outputs, allocator, stream);
 }
 

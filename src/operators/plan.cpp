@@ -102,7 +102,7 @@ std::size_t Plan::workspace_size(std::int64_t rows) const {
   return executable_.workspace_size(rows);
 }
 
-Operands Plan::bind(const Arguments& args, Stream stream) const {
+void Plan::check(const Arguments& args) const {
   const Problem& p = key_.problem;
   if (!p.block_scaled())
     check_no_scale_controls(args, {Role::sfa, Role::sfb, Role::sfb_ptrs, Role::d_col, Role::sfd_row,
@@ -124,9 +124,13 @@ Operands Plan::bind(const Arguments& args, Stream stream) const {
   if (key_.device != memory_of(a))
     reject(args.name(Role::a), "device " + gemmule::name(a.device),
            gemmule::name(key_.device) + " as compiled");
+}
+
+Operands Plan::bind(const Arguments& args) const {
+  const Problem& p = key_.problem;
+  const Extents e = live_extents(key_, args[Role::a].shape[0]);
   check_addresses(args, Needed::all);
   check_overlap(args, e, p.quantize);
-  check_values(args, p, e.m, device_checks_requested() ? &stream : nullptr);
 
   Operands o;
   o.m = e.m;
@@ -158,7 +162,18 @@ Operands Plan::bind(const Arguments& args, Stream stream) const {
 }
 
 void Plan::execute(const Arguments& args, void* workspace, std::size_t workspace_bytes, Stream stream) const {
-  const Operands operands = bind(args, stream);
+  check(args);
+  const Operands operands = bind(args);
+  check_values(args, key_.problem, operands.m, device_checks_requested() ? &stream : nullptr);
+  run(operands, workspace, workspace_bytes, stream);
+}
+
+void Plan::execute_checked(const Arguments& args, void* workspace, std::size_t workspace_bytes,
+                           Stream stream) const {
+  run(bind(args), workspace, workspace_bytes, stream);
+}
+
+void Plan::run(const Operands& operands, void* workspace, std::size_t workspace_bytes, Stream stream) const {
   check_workspace(workspace, workspace_bytes, executable_.workspace_size(operands.m));
   executable_.run(operands, workspace, workspace_bytes, stream);
 }

@@ -30,9 +30,14 @@ class Plan {
   std::size_t workspace_size(std::int64_t rows) const;
   /// Checks the live tensors against the key and runs. Allocates nothing.
   void execute(const Arguments& args, void* workspace, std::size_t workspace_bytes, Stream stream) const;
+  /// The same for arguments whose descriptions and values are known to fit the key.
+  void execute_checked(const Arguments& args, void* workspace, std::size_t workspace_bytes,
+                       Stream stream) const;
 
  private:
-  Operands bind(const Arguments& args, Stream stream) const;
+  void check(const Arguments& args) const;
+  Operands bind(const Arguments& args) const;  // checks addresses
+  void run(const Operands& operands, void* workspace, std::size_t workspace_bytes, Stream stream) const;
 
   PlanKey key_;
   Executable executable_;

@@ -198,6 +198,77 @@ TEST(OneCall, MemoryIsGivenBack) {
   });
 }
 
+/// After a good call, one that differs in a single respect gets the answer that a thread without earlier calls gives.
+template <class Case, class Call>
+void expect_no_stale_answers(const Case& c, Call call) {
+  HostMemory memory;
+  auto tensors = c.tensors();
+  place(tensors, c, memory);
+  const auto good = inputs_of(tensors);
+  const auto options = c.opts();
+  int refused = 0, accepted = 0;
+  const auto compare = [&](const auto& t, const auto& o) {
+    ASSERT_EQ(call(good, options), "");
+    const std::string here = call(t, o);
+    std::string fresh;
+    std::thread([&] { fresh = call(t, o); }).join();
+    EXPECT_EQ(here, fresh);
+    ++(here.empty() ? accepted : refused);
+  };
+  auto changed = good;
+  for (const Named& x : named(changed)) {
+    if (!x.tensor->present()) continue;
+    const Tensor before = *x.tensor;
+    const auto with = [&](auto change) {
+      change(*x.tensor);
+      compare(changed, options);
+      *x.tensor = before;
+    };
+    with([](Tensor& t) { t = Tensor{}; });
+    with([](Tensor& t) { t.dtype = DType::int64; });
+    with([](Tensor& t) { t.rank += t.rank < Tensor::max_rank ? 1 : -1; });
+    with([](Tensor& t) { t.device = {DeviceType::cuda, 7}; });
+    with([](Tensor& t) { t.data = nullptr; });
+    with([](Tensor& t) { t.data = static_cast<char*>(t.data) + 2; });
+    for (std::size_t i = 0; i < static_cast<std::size_t>(before.rank); ++i) {
+      with([&](Tensor& t) { t.shape[i] += 256; });
+      // prob may be strided; there is no memory for more than its rows.
+      if (std::string(x.name) != "prob" || i > 0) with([&](Tensor& t) { t.strides[i] += 1; });
+    }
+  }
+  const auto option = [&](auto change) {
+    auto o = options;
+    change(o);
+    compare(good, o);
+  };
+  option([](auto& o) { o.m_aligned = 7; });
+  option([](auto& o) { o.acc_dtype = f16; });
+  option([](auto& o) { o.sf_vec_size = 16; });
+  option([](auto& o) { o.sm_limit = -1; });
+  option([](auto& o) { o.num_experts = 77; });
+  option([](auto& o) { o.deterministic = !o.deterministic; });
+  option([](auto& o) { o.backend = Backend::cuda; });
+  {
+    const Environment bad("GEMMULE_NUM_THREADS", "many");
+    EXPECT_NE(call(good, options).find("GEMMULE_NUM_THREADS"), std::string::npos);
+  }
+  EXPECT_GT(refused, 40);
+  EXPECT_GT(accepted, 1);
+}
+
+TEST(OneCall, EarlierCallsDoNotAnswerForOthers) {
+  const SreluCase s = small_srelu();
+  expect_no_stale_answers(s, [&](const SreluTensors& t, const SreluOptions& o) {
+    CountingAllocator allocator;
+    return failure([&] { grouped_gemm_srelu(t, o, s.call(), allocator); });
+  });
+  const DgluCase d = small_dglu();
+  expect_no_stale_answers(d, [&](const DgluTensors& t, const DgluOptions& o) {
+    CountingAllocator allocator;
+    return failure([&] { grouped_gemm_dglu(t, o, d.call(), allocator); });
+  });
+}
+
 TEST(OneCall, ZeroRows) {
   SreluCase s = small_srelu();
   s.groups = {0, 0, 0};
