@@ -11,6 +11,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from . import _native
+
+NO_JAX = (
+    "{}: JAX arrays are not supported here because the scale-factor tensors are permuted strided views, "
+    "not expressible as JAX arrays; use gemmule.jax"
+)
+
 Allocator = Callable[[str, tuple[int, ...], tuple[int, ...]], Any]
 
 CPU, CUDA = 1, 2  # DLPack device types
@@ -52,43 +59,41 @@ def stream_handle(stream: Any) -> int:
         raise ValueError(f"current_stream: {kind}, expected None, an integer or a torch, CuPy or cuda-python stream") from None
 
 
+Scope = contextlib.AbstractContextManager[Any]
+
+
 class TorchArrays:
-    """PyTorch tensors; the extension reads them itself."""
+    """PyTorch tensors; the extension reads and makes them itself."""
 
     native = True
+    describe = None
 
     def __init__(self) -> None:
         self.torch: Any = sys.modules["torch"]
 
-    def describe(self, array: Any) -> Any:
-        return array
+    def current_stream(self, device_index: int) -> int:
+        handle = _native.torch_stream(device_index)
+        return int(self.torch.cuda.current_stream(device_index).cuda_stream) if handle is None else handle
 
-    def stream(self, like: Any, current_stream: Any) -> int:
+    def launch(self, like: Any, current_stream: Any, *pointers: Any) -> tuple[int, Scope | None]:
+        """The stream, and what to enter for a stream that is not the current one: allocations inside belong to it, so that
+        their memory is reused in its order, and the arrays of pointers are kept until it has read them."""
         if not like.is_cuda:
-            return 0
-        if current_stream is None:
-            return int(self.torch.cuda.current_stream(like.device).cuda_stream)
-        return stream_handle(current_stream)
-
-    def scope(self, like: Any, stream: int, *pointers: Any) -> contextlib.AbstractContextManager[Any]:
-        """Allocations inside belong to the launch stream, so that their memory is reused in its order; the arrays of
-        pointers are kept until it has read them."""
+            return 0, None
+        device = like.get_device()
+        current = self.current_stream(device)
+        stream = current if current_stream is None else stream_handle(current_stream)
+        if stream == current:
+            return stream, None
         torch = self.torch
-        if not like.is_cuda or torch.cuda.current_stream(like.device).cuda_stream == stream:
-            return contextlib.nullcontext()
         handle = torch.cuda.ExternalStream(stream, device=like.device)
         for array in pointers:
             if array is not None and array.is_cuda:
                 array.record_stream(handle)
-        return torch.cuda.stream(handle)  # type: ignore[no-any-return]
+        return stream, torch.cuda.stream(handle)
 
-    def allocator(self, like: Any) -> Allocator:
-        torch, device = self.torch, like.device
-
-        def allocate(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-            return torch.empty_strided(shape, strides, dtype=getattr(torch, dtype), device=device)
-
-        return allocate
+    def allocator(self, like: Any) -> None:
+        return None
 
 
 class _NumpyLike:
@@ -126,11 +131,8 @@ class _NumpyLike:
     def view(self, memory: Any, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]) -> Any:
         return self.module.ndarray(shape, dtype, memory, 0, strides)
 
-    def stream(self, like: Any, current_stream: Any) -> int:
-        return 0
-
-    def scope(self, like: Any, stream: int, *pointers: Any) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext()
+    def launch(self, like: Any, current_stream: Any, *pointers: Any) -> tuple[int, Scope | None]:
+        return 0, None
 
     def allocator(self, like: Any) -> Allocator:
         def allocate(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
@@ -148,16 +150,16 @@ class CupyArrays(_NumpyLike):
     def view(self, memory: Any, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]) -> Any:
         return self.module.ndarray(shape, dtype, memory.data, strides)
 
-    def stream(self, like: Any, current_stream: Any) -> int:
+    def launch(self, like: Any, current_stream: Any, *pointers: Any) -> tuple[int, Scope | None]:
+        """Memory is allocated on the current device and belongs to the current stream."""
+        cuda = self.module.cuda
+        scope = contextlib.ExitStack()
+        scope.enter_context(like.device)
         if current_stream is None:
-            return int(self.module.cuda.get_current_stream(like.device.id).ptr)
-        return stream_handle(current_stream)
-
-    def scope(self, like: Any, stream: int, *pointers: Any) -> contextlib.AbstractContextManager[Any]:
-        stack = contextlib.ExitStack()
-        stack.enter_context(like.device)
-        stack.enter_context(self.module.cuda.ExternalStream(stream))
-        return stack
+            return int(cuda.get_current_stream().ptr), scope
+        stream = stream_handle(current_stream)
+        scope.enter_context(cuda.ExternalStream(stream))
+        return stream, scope
 
 
 @lru_cache(maxsize=8)
@@ -181,8 +183,22 @@ def is_jax(array: Any) -> bool:
     return jax is not None and isinstance(array, jax.Array)
 
 
+_BY_TYPE: dict[type, Any] = {}  # what framework_of() found
+
+
 def framework_of(array: Any, operation: str, argument: str = "a_tensor") -> Any:
     """The framework of ``array``; ValueError for what is not an array of a known one."""
+    found = _BY_TYPE.get(type(array))
+    if found is None:
+        found = _search(array, operation, argument)
+        if len(_BY_TYPE) < 64:  # a program that keeps making classes of arrays gets slower calls, no more
+            _BY_TYPE[type(array)] = found
+    return found
+
+
+def _search(array: Any, operation: str, argument: str) -> Any:
+    if is_jax(array):
+        raise ValueError(NO_JAX.format(operation))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _framework("torch")

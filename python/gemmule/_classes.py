@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from . import _native
-from ._arrays import dtype_name, framework_of, is_jax
+from ._arrays import dtype_name, framework_of
 from ._operators import (
     DGLU_TENSORS,
-    NO_JAX,
+    NO_SCOPE,
     SRELU_TENSORS,
     common_options,
     described,
@@ -39,10 +39,7 @@ class _Operator:
 
     def __init__(self, samples: tuple[Any, ...], options: Any) -> None:
         name = type(self).__name__
-        sample_a = samples[0]
-        if is_jax(sample_a):
-            raise ValueError(NO_JAX.format(name))
-        self._arrays = framework_of(sample_a, name, "sample_a")
+        self._arrays = framework_of(samples[0], name, "sample_a")
         self._samples: tuple[Any, ...] | None = samples  # until they have been checked
         self._object = self._native_class(described(self._arrays, _sample_names(self._names), samples), options)
 
@@ -65,8 +62,8 @@ class _Operator:
         if framework_of(a, type(self).__name__) is not arrays:
             raise ValueError(f"a_tensor: {type(a).__name__}, expected an array of the framework of sample_a")
         inputs = described(arrays, self._names, tensors)
-        stream = arrays.stream(a, current_stream)
-        with arrays.scope(a, stream, *pointers):
+        stream, scope = arrays.launch(a, current_stream, *pointers)
+        with scope or NO_SCOPE:
             self._object.execute(inputs, arrays.allocator(a), arrays.describe, stream)
 
     def execute(self, *args: Any, **kwargs: Any) -> None:
@@ -121,6 +118,7 @@ class GroupedGemmSreluSm100(_Operator):
         *,
         deterministic: bool = False,
         sm_limit: int = 0,
+        programmatic_launch: bool = False,
     ) -> None:
         samples = (
             sample_a, sample_b, sample_sfa, sample_sfb, sample_padded_offsets, sample_alpha, sample_bias, None, None,
@@ -128,7 +126,8 @@ class GroupedGemmSreluSm100(_Operator):
         )  # fmt: skip
         options = srelu_options(
             *common_options(acc_dtype, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd),
-            use_dynamic_sched, *_weights(num_experts, b_shape, b_dtype, b_major), deterministic, sm_limit, "auto",
+            use_dynamic_sched, *_weights(num_experts, b_shape, b_dtype, b_major), deterministic, sm_limit,
+            programmatic_launch, "auto",
             tanh_clamp_scale,
         )  # fmt: skip
         super().__init__(samples, options)
@@ -212,6 +211,7 @@ class GroupedGemmDgluSm100(_Operator):
         geglu_filter: str | None = None,
         deterministic: bool = False,
         sm_limit: int = 0,
+        programmatic_launch: bool = False,
     ) -> None:
         samples = (
             sample_a, sample_b, sample_c, sample_sfa, sample_sfb, sample_padded_offsets, sample_alpha, sample_beta,
@@ -220,7 +220,8 @@ class GroupedGemmDgluSm100(_Operator):
         )  # fmt: skip
         options = dglu_options(
             *common_options(acc_dtype, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd),
-            use_dynamic_sched, *_weights(num_experts, b_shape, b_dtype, b_major), deterministic, sm_limit, "auto",
+            use_dynamic_sched, *_weights(num_experts, b_shape, b_dtype, b_major), deterministic, sm_limit,
+            programmatic_launch, "auto",
             act_func, linear_offset, geglu_alpha, glu_clamp_max, glu_clamp_min, geglu_filter, situ_beta1, situ_beta2,
             epilogue_op, use_single_group_runtime_offsets,
         )  # fmt: skip

@@ -12,23 +12,28 @@ def num_threads() -> int: ...
 def command(argv: list[str]) -> int:
     """Runs the gemmule command; argv[0] is the program's name. Returns the exit code."""
 
-Make = Callable[[str, tuple[int, ...], tuple[int, ...]], Any]
-Describe = Callable[[Any], Any]
+# None: torch tensors, which the extension makes and reads itself.
+Make = Callable[[str, tuple[int, ...], tuple[int, ...]], Any] | None
+Describe = Callable[[Any], Any] | None
 Pair = tuple[int, int]
+
+def torch_stream(device_index: int) -> int | None:
+    """PyTorch's current stream there; None when this version of PyTorch has no such interface."""
 
 class SreluOptions:
     def __init__(
         self, acc_dtype: str, mma_tiler_mn: Pair, cluster_shape_mn: Pair | None, sf_vec_size: int, vector_f32: bool,
         m_aligned: int, discrete_col_sfd: bool, use_dynamic_sched: bool, num_experts: int | None, b_shape: Pair | None,
-        b_dtype: str | None, b_major: str, deterministic: bool, sm_limit: int, backend: str,
-        tanh_clamp_scale: float | None,
+        b_dtype: str | None, b_major: str, deterministic: bool, sm_limit: int,
+        programmatic_launch: bool, backend: str, tanh_clamp_scale: float | None,
     ) -> None: ...  # fmt: skip
 
 class DgluOptions:
     def __init__(
         self, acc_dtype: str, mma_tiler_mn: Pair, cluster_shape_mn: Pair | None, sf_vec_size: int, vector_f32: bool,
         m_aligned: int, discrete_col_sfd: bool, use_dynamic_sched: bool, num_experts: int | None, b_shape: Pair | None,
-        b_dtype: str | None, b_major: str, deterministic: bool, sm_limit: int, backend: str, act_func: str,
+        b_dtype: str | None, b_major: str, deterministic: bool, sm_limit: int,
+        programmatic_launch: bool, backend: str, act_func: str,
         linear_offset: float | None, geglu_alpha: float, glu_clamp_max: float, glu_clamp_min: float,
         geglu_filter: str | None, situ_beta1: float, situ_beta2: float, epilogue_op: str | None,
         use_single_group_runtime_offsets: bool,

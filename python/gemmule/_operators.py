@@ -7,17 +7,13 @@ Errors: ValueError (an argument breaks a rule), NotImplementedError (a legal req
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 from . import _native
 from ._arrays import compiling, dtype_name, framework_of, is_jax
-
-NO_JAX = (
-    "{}: JAX arrays are not supported here because the scale-factor tensors are permuted strided views, "
-    "not expressible as JAX arrays; use gemmule.jax"
-)
 
 
 class TupleDict(dict[str, Any]):
@@ -52,6 +48,9 @@ DGLU_TENSORS = (
 )  # fmt: skip
 
 
+NO_SCOPE = contextlib.nullcontext()
+
+
 def pair(value: Any) -> tuple[int, int] | None:
     return None if value is None else (int(value[0]), int(value[1]))
 
@@ -76,11 +75,39 @@ def common_options(
     return _dtype_or(acc_dtype, "float32"), pair(tile), pair(cluster), sf_vec_size, vector_f32, m_aligned, discrete_col_sfd
 
 
-def _discrete(b_tensor: Any, b_ptrs: Any, n: int | None, b_dtype: Any, b_major: str) -> tuple[Any, ...]:
+@lru_cache(maxsize=1024)
+def _srelu_call(
+    c_dtype: Any, d_dtype: Any, n: int | None, b_dtype: Any, b_major: str, use_dynamic_sched: bool, deterministic: bool,
+    sm_limit: int, programmatic_launch: bool, tanh_clamp_scale: float | None, *common: Any,
+) -> tuple[_native.SreluOptions, str, str]:  # fmt: skip
+    """What the extension takes for the options of a call, which are often the same from call to call."""
+    options = srelu_options(
+        *common_options(*common), use_dynamic_sched, *_weights(n, b_dtype, b_major), deterministic, sm_limit,
+        programmatic_launch, "auto", tanh_clamp_scale,
+    )  # fmt: skip
+    return options, _dtype_or(c_dtype, "bfloat16"), _dtype_or(d_dtype, "bfloat16")
+
+
+@lru_cache(maxsize=1024)
+def _dglu_call(
+    d_dtype: Any, n: int | None, b_dtype: Any, b_major: str, use_dynamic_sched: bool, deterministic: bool, sm_limit: int,
+    programmatic_launch: bool, rest: tuple[Any, ...], *common: Any,
+) -> tuple[_native.DgluOptions, str]:  # fmt: skip
+    options = dglu_options(
+        *common_options(*common), use_dynamic_sched, *_weights(n, b_dtype, b_major), deterministic, sm_limit,
+        programmatic_launch, "auto", *rest,
+    )  # fmt: skip
+    return options, _dtype_or(d_dtype, "bfloat16")
+
+
+def _weights(n: int | None, b_dtype: Any, b_major: str) -> tuple[Any, ...]:
     """num_experts, b_shape, b_dtype, b_major of the one-call form. K of b_shape is 0: as in A."""
+    return None, None if n is None else (n, 0), None if b_dtype is None else dtype_name(b_dtype), b_major
+
+
+def _check_discrete(b_tensor: Any, b_ptrs: Any, n: int | None) -> None:
     if b_ptrs is not None and b_tensor is None and n is None:
         raise ValueError("n: None, expected the number of rows of every expert's weights with b_ptrs")
-    return None, None if n is None else (n, 0), None if b_dtype is None else dtype_name(b_dtype), b_major
 
 
 def described(arrays: Any, names: tuple[str, ...], tensors: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -127,6 +154,7 @@ def grouped_gemm_srelu_wrapper_sm100(
     *,
     deterministic: bool = False,
     sm_limit: int = 0,
+    programmatic_launch: bool = False,
 ) -> TupleDict:
     """Grouped GEMM + squared ReLU in one call.
 
@@ -140,7 +168,7 @@ def grouped_gemm_srelu_wrapper_sm100(
         norm_const_tensor: (1,) float32; required when D is an 8- or 4-bit type.
         tanh_clamp_scale: s > 0 replaces relu(x) by s*tanh(relu(x)/s).
         current_stream: None (the framework's current stream), an integer or a stream object.
-        deterministic, sm_limit: see docs/operators.md.
+        deterministic, sm_limit, programmatic_launch: see docs/operators.md.
 
     Returns:
         TupleDict(c_tensor, d_tensor, d_col_tensor, amax_tensor, sfd_row_tensor, sfd_col_tensor); None where the
@@ -156,29 +184,31 @@ def grouped_gemm_srelu_wrapper_sm100(
             a_tensor, b_tensor, sfa_tensor, sfb_tensor, padded_offsets, alpha_tensor, bias_tensor, b_ptrs, sfb_ptrs, n,
             b_dtype, b_major, norm_const_tensor, prob_tensor, acc_dtype, c_dtype, d_dtype, cd_major, mma_tiler_mn,
             cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd, use_dynamic_sched, tanh_clamp_scale,
-            deterministic, sm_limit,
+            deterministic, sm_limit, programmatic_launch,
         )  # fmt: skip
         return TupleDict(zip(SRELU_RESULTS, values, strict=True))
-    operation = "grouped_gemm_srelu_wrapper_sm100"
-    if is_jax(a_tensor):
-        raise ValueError(NO_JAX.format(operation))
-    arrays = framework_of(a_tensor, operation)
-    options = srelu_options(
-        *common_options(acc_dtype, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd),
-        use_dynamic_sched, *_discrete(b_tensor, b_ptrs, n, b_dtype, b_major), deterministic, sm_limit, "auto",
-        tanh_clamp_scale,
+    arrays = framework_of(a_tensor, "grouped_gemm_srelu_wrapper_sm100")
+    _check_discrete(b_tensor, b_ptrs, n)
+    values = (
+        c_dtype, d_dtype, n, b_dtype, b_major, use_dynamic_sched, deterministic, sm_limit, programmatic_launch,
+        tanh_clamp_scale, acc_dtype, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd,
     )  # fmt: skip
+    try:
+        options, c_name, d_name = _srelu_call(*values)
+    except TypeError:  # a list, which no cache can hold
+        options, c_name, d_name = _srelu_call.__wrapped__(*values)
     tensors = described(arrays, SRELU_TENSORS, (
         a_tensor, b_tensor, sfa_tensor, sfb_tensor, padded_offsets, alpha_tensor, bias_tensor, b_ptrs, sfb_ptrs,
         norm_const_tensor, prob_tensor, None, None, None, None, None, None,
     ))  # fmt: skip
-    stream = arrays.stream(a_tensor, current_stream)
-    with arrays.scope(a_tensor, stream, b_ptrs, sfb_ptrs):
-        out = _native.call_srelu(
-            tensors, options, _dtype_or(c_dtype, "bfloat16"), _dtype_or(d_dtype, "bfloat16"), cd_major,
-            arrays.allocator(a_tensor), arrays.describe, stream,
-        )  # fmt: skip
-    return TupleDict(zip(SRELU_RESULTS, out, strict=True))
+    stream, scope = arrays.launch(a_tensor, current_stream, b_ptrs, sfb_ptrs)
+    with scope or NO_SCOPE:
+        c, d, d_col, amax, sfd_row, sfd_col = _native.call_srelu(
+            tensors, options, c_name, d_name, cd_major, arrays.allocator(a_tensor), arrays.describe, stream
+        )
+    return TupleDict(
+        c_tensor=c, d_tensor=d, d_col_tensor=d_col, amax_tensor=amax, sfd_row_tensor=sfd_row, sfd_col_tensor=sfd_col
+    )
 
 
 def grouped_gemm_dglu_wrapper_sm100(
@@ -223,6 +253,7 @@ def grouped_gemm_dglu_wrapper_sm100(
     geglu_filter: str | None = None,
     deterministic: bool = False,
     sm_limit: int = 0,
+    programmatic_launch: bool = False,
 ) -> TupleDict:
     """Grouped GEMM + dGLU (dSwiGLU, dGeGLU, dSiTU-GLU backward) in one call, BF16 or block-scaled.
 
@@ -252,6 +283,7 @@ def grouped_gemm_dglu_wrapper_sm100(
             cd_major, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd, act_func,
             linear_offset, geglu_alpha, glu_clamp_max, glu_clamp_min, situ_beta1, situ_beta2, epilogue_op,
             use_dynamic_sched, use_single_group_runtime_offsets, geglu_filter, deterministic, sm_limit,
+            programmatic_launch,
         )  # fmt: skip
         return TupleDict(zip(DGLU_RESULTS, values, strict=True))
     operation = "grouped_gemm_dglu_wrapper_sm100"
@@ -261,23 +293,30 @@ def grouped_gemm_dglu_wrapper_sm100(
         arrays: Any = eager_arrays(operation, a_tensor, b_tensor)
     else:
         arrays = framework_of(a_tensor, operation)
-    options = dglu_options(
-        *common_options(acc_dtype, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd),
-        use_dynamic_sched, *_discrete(b_tensor, b_ptrs, n, b_dtype, b_major), deterministic, sm_limit, "auto",
-        act_func, linear_offset, geglu_alpha, glu_clamp_max, glu_clamp_min, geglu_filter, situ_beta1, situ_beta2,
-        epilogue_op, use_single_group_runtime_offsets,
+    _check_discrete(b_tensor, b_ptrs, n)
+    values = (
+        d_dtype, n, b_dtype, b_major, use_dynamic_sched, deterministic, sm_limit, programmatic_launch,
+        (act_func, linear_offset, geglu_alpha, glu_clamp_max, glu_clamp_min, geglu_filter, situ_beta1, situ_beta2,
+         epilogue_op, use_single_group_runtime_offsets),
+        acc_dtype, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd,
     )  # fmt: skip
+    try:
+        options, d_name = _dglu_call(*values)
+    except TypeError:
+        options, d_name = _dglu_call.__wrapped__(*values)
     tensors = described(arrays, DGLU_TENSORS, (
         a_tensor, b_tensor, c_tensor, sfa_tensor, sfb_tensor, padded_offsets, alpha_tensor, beta_tensor,
         prob_tensor, b_ptrs, sfb_ptrs, norm_const_tensor, dprob_tensor, None, None, None, None, None, None,
     ))  # fmt: skip
-    stream = arrays.stream(a_tensor, current_stream)
-    with arrays.scope(a_tensor, stream, b_ptrs, sfb_ptrs):
+    stream, scope = arrays.launch(a_tensor, current_stream, b_ptrs, sfb_ptrs)
+    with scope or NO_SCOPE:
         d_row, d_col, dbias, amax, sfd_row, sfd_col = _native.call_dglu(
-            tensors, options, _dtype_or(d_dtype, "bfloat16"), cd_major, generate_dbias, arrays.allocator(a_tensor),
-            arrays.describe, stream,
-        )  # fmt: skip
-    return TupleDict(zip(DGLU_RESULTS, (d_row, d_col, dprob_tensor, dbias, amax, sfd_row, sfd_col), strict=True))
+            tensors, options, d_name, cd_major, generate_dbias, arrays.allocator(a_tensor), arrays.describe, stream
+        )
+    return TupleDict(
+        d_row_tensor=d_row, d_col_tensor=d_col, dprob_tensor=dprob_tensor, dbias_tensor=dbias, amax_tensor=amax,
+        sfd_row_tensor=sfd_row, sfd_col_tensor=sfd_col,
+    )  # fmt: skip
 
 
 grouped_gemm_srelu_wrapper = grouped_gemm_srelu_wrapper_sm100

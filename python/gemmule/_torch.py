@@ -55,12 +55,13 @@ def _srelu(
     norm_const: Tensor | None, prob: Tensor, acc_dtype: str, c_dtype: str, d_dtype: str, cd_major: str,
     mma_tiler_mn: Sequence[int], cluster_shape_mn: Sequence[int] | None, sf_vec_size: int, vector_f32: bool, m_aligned: int,
     discrete_col_sfd: bool, use_dynamic_sched: bool, tanh_clamp_scale: float | None, deterministic: bool, sm_limit: int,
+    programmatic_launch: bool,
 ) -> list[Tensor]:  # fmt: skip
     out = _operators.grouped_gemm_srelu_wrapper_sm100(
         a, b, sfa, sfb, padded_offsets, alpha, bias, b_ptrs, sfb_ptrs, n, b_dtype, b_major, norm_const, prob, acc_dtype,
         c_dtype, d_dtype, cd_major, tuple(mma_tiler_mn), None if cluster_shape_mn is None else tuple(cluster_shape_mn),  # type: ignore[arg-type]
         sf_vec_size, vector_f32, m_aligned, discrete_col_sfd, use_dynamic_sched, tanh_clamp_scale,
-        deterministic=deterministic, sm_limit=sm_limit,
+        deterministic=deterministic, sm_limit=sm_limit, programmatic_launch=programmatic_launch,
     )  # fmt: skip
     return [x for x in out.values() if x is not None]
 
@@ -92,7 +93,7 @@ def _dglu(
     vector_f32: bool, m_aligned: int, discrete_col_sfd: bool, act_func: str, linear_offset: float | None, geglu_alpha: float,
     glu_clamp_max: float, glu_clamp_min: float, situ_beta1: float, situ_beta2: float, epilogue_op: str | None,
     use_dynamic_sched: bool, use_single_group_runtime_offsets: bool, geglu_filter: str | None, deterministic: bool,
-    sm_limit: int,
+    sm_limit: int, programmatic_launch: bool,
 ) -> list[Tensor]:  # fmt: skip
     dprob = a.new_zeros((a.shape[0], 1, 1), dtype=torch.float32) if want_dprob else None
     out = _operators.grouped_gemm_dglu_wrapper_sm100(
@@ -101,7 +102,7 @@ def _dglu(
         None if cluster_shape_mn is None else tuple(cluster_shape_mn),  # type: ignore[arg-type]
         sf_vec_size, vector_f32, m_aligned, discrete_col_sfd, act_func, linear_offset, geglu_alpha, glu_clamp_max,
         glu_clamp_min, situ_beta1, situ_beta2, epilogue_op, use_dynamic_sched, use_single_group_runtime_offsets,
-        geglu_filter=geglu_filter, deterministic=deterministic, sm_limit=sm_limit,
+        geglu_filter=geglu_filter, deterministic=deterministic, sm_limit=sm_limit, programmatic_launch=programmatic_launch,
     )  # fmt: skip
     d_row, d_col, _, dbias, amax, sfd_row, sfd_col = out
     own_d_col = None if sfd_row is None else d_col  # else None, or d_row itself

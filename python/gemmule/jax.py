@@ -8,7 +8,6 @@ checked when the call runs, on the CPU only.
 
 from __future__ import annotations
 
-import contextlib
 from functools import lru_cache
 from typing import Any
 
@@ -194,11 +193,8 @@ class EagerArrays:
             strides.insert(0, strides[0] * extent)
         return address, dtype, shape, tuple(strides[: len(shape)]), kind, index
 
-    def stream(self, like: Any, current_stream: Any) -> int:
-        return 0 if current_stream is None else stream_handle(current_stream)
-
-    def scope(self, like: Any, stream: int, *pointers: Any) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext()
+    def launch(self, like: Any, current_stream: Any, *pointers: Any) -> tuple[int, None]:
+        return 0 if current_stream is None else stream_handle(current_stream), None
 
     def allocator(self, like: Any) -> Allocator:
         (device,) = like.devices()

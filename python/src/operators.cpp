@@ -20,17 +20,12 @@ Stream stream_of(std::uintptr_t handle) {
   return {reinterpret_cast<void*>(handle)};
 }
 
-nb::object extents(const Tensor& tensor, const std::array<std::int64_t, Tensor::max_rank>& values) {
-  nb::object tuple = nb::steal(PyTuple_New(tensor.rank));
-  for (int i = 0; i < tensor.rank; ++i) PyTuple_SET_ITEM(tuple.ptr(), i, PyLong_FromLongLong(values[i]));
-  return tuple;
-}
-
-/// Arrays of the caller's framework: make(dtype name, shape, strides) returns one, describe(array) what to_tensor()
-/// reads. Keeps what it made until take() or the end of the call. Operators run without the GIL; it is taken here.
+/// Arrays of the caller's framework: new_array(), and describe(array), which returns what to_tensor() reads (None: the
+/// array itself). Keeps what it made until take() or the end of the call. Operators run without the GIL; it is taken here.
 class ArrayAllocator : public Allocator {
  public:
-  ArrayAllocator(nb::handle make, nb::handle describe) : make_(make), describe_(describe) {}
+  ArrayAllocator(nb::handle make, nb::handle describe, nb::handle like)
+      : make_(make), describe_(describe), like_(like) {}
 
   void* allocate(std::size_t bytes, Device, Stream) override {
     const nb::gil_scoped_acquire gil;
@@ -57,12 +52,11 @@ class ArrayAllocator : public Allocator {
   static constexpr std::size_t alignment = 256;
 
   void* keep(const Tensor& description) {
-    arrays_.push_back(make_(name(description.dtype), extents(description, description.shape),
-                            extents(description, description.strides)));
-    return to_tensor(describe_(arrays_.back())).data;
+    arrays_.push_back(new_array(description, make_, like_));
+    return (describe_.is_none() ? to_tensor(arrays_.back()) : to_tensor(describe_(arrays_.back()))).data;
   }
 
-  nb::handle make_, describe_;
+  nb::handle make_, describe_, like_;
   std::vector<nb::object> arrays_;
 };
 
@@ -92,6 +86,11 @@ T read_tensors(nb::handle arrays, const std::array<Member<T>, count>& members, b
     }
   }
   return out;
+}
+
+/// a_tensor of a tuple that read_tensors() has accepted.
+nb::handle first(nb::handle arrays) {
+  return PyTuple_GET_ITEM(arrays.ptr(), 0);
 }
 
 constexpr std::array<Member<SreluTensors>, 17> srelu_members{
@@ -153,7 +152,7 @@ void set_common(CommonOptions& o, const std::string& acc_dtype, Pair tile, std::
                 int sf_vec_size, bool vector_f32, int m_aligned, bool discrete_col_sfd, bool dynamic,
                 std::optional<int> num_experts, std::optional<Shape> b_shape,
                 std::optional<std::string> b_dtype, const std::string& b_major, bool deterministic,
-                int sm_limit, const std::string& backend) {
+                int sm_limit, bool programmatic_launch, const std::string& backend) {
   o.acc_dtype = dtype_from_name(acc_dtype);
   o.mma_tiler_mn = {tile[0], tile[1]};
   if (cluster) o.cluster_shape_mn = ClusterShape{(*cluster)[0], (*cluster)[1]};
@@ -168,6 +167,7 @@ void set_common(CommonOptions& o, const std::string& acc_dtype, Pair tile, std::
   o.b_major = major_of(b_major);
   o.deterministic = deterministic;
   o.sm_limit = sm_limit;
+  o.programmatic_launch = programmatic_launch;
   o.backend = backend_from_name(backend);
 }
 
@@ -180,7 +180,7 @@ nb::tuple call_srelu(nb::handle arrays, const SreluOptions& options, const std::
                      nb::handle describe, std::uintptr_t stream) {
   const auto tensors = read_tensors<SreluTensors>(arrays, srelu_members);
   const SreluCall call{dtype_from_name(c_dtype), dtype_from_name(d_dtype), major_letter(cd_major)};
-  ArrayAllocator allocator(make, describe);
+  ArrayAllocator allocator(make, describe, first(arrays));
   const SreluResult out = [&] {
     const nb::gil_scoped_release release;
     return grouped_gemm_srelu(tensors, options, call, allocator, stream_of(stream));
@@ -196,7 +196,7 @@ nb::tuple call_dglu(nb::handle arrays, const DgluOptions& options, const std::st
                     std::uintptr_t stream) {
   const auto tensors = read_tensors<DgluTensors>(arrays, dglu_members);
   const DgluCall call{dtype_from_name(d_dtype), major_letter(cd_major), generate_dbias};
-  ArrayAllocator allocator(make, describe);
+  ArrayAllocator allocator(make, describe, first(arrays));
   const DgluResult out = [&] {
     const nb::gil_scoped_release release;
     return grouped_gemm_dglu(tensors, options, call, allocator, stream_of(stream));
@@ -228,14 +228,14 @@ void bind_class(nb::module_& module, const char* class_name,
           [&members](const Op& self, nb::tuple arrays, nb::handle make, nb::handle describe,
                      std::uintptr_t stream) {
             const auto tensors = read_tensors<Tensors>(arrays, members);
-            ArrayAllocator allocator(make, describe);
+            ArrayAllocator allocator(make, describe, first(arrays));
             const std::size_t bytes = self.workspace_size(tensors.a.rank > 0 ? tensors.a.shape[0] : 0);
             void* workspace =
                 bytes > 0 ? allocator.allocate(bytes, tensors.a.device, stream_of(stream)) : nullptr;
             const nb::gil_scoped_release release;
             self.execute(tensors, workspace, bytes, stream_of(stream));
           },
-          nb::arg("tensors"), nb::arg("make"), nb::arg("describe"), nb::arg("stream"));
+          nb::arg("tensors"), nb::arg("make").none(), nb::arg("describe").none(), nb::arg("stream"));
 }
 
 }  // namespace
@@ -247,18 +247,19 @@ void bind_operators(nb::module_& module) {
           [](SreluOptions* self, const std::string& acc_dtype, Pair tile, std::optional<Pair> cluster,
              int sf_vec_size, bool vector_f32, int m_aligned, bool discrete_col_sfd, bool dynamic,
              std::optional<int> num_experts, std::optional<Shape> b_shape, std::optional<std::string> b_dtype,
-             const std::string& b_major, bool deterministic, int sm_limit, const std::string& backend,
-             std::optional<double> tanh_clamp_scale) {
+             const std::string& b_major, bool deterministic, int sm_limit, bool programmatic_launch,
+             const std::string& backend, std::optional<double> tanh_clamp_scale) {
             auto* o = new (self) SreluOptions;
             set_common(*o, acc_dtype, tile, cluster, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd,
-                       dynamic, num_experts, b_shape, b_dtype, b_major, deterministic, sm_limit, backend);
+                       dynamic, num_experts, b_shape, b_dtype, b_major, deterministic, sm_limit,
+                       programmatic_launch, backend);
             o->tanh_clamp_scale = tanh_clamp_scale;
           },
           nb::arg("acc_dtype"), nb::arg("mma_tiler_mn"), nb::arg("cluster_shape_mn").none(),
           nb::arg("sf_vec_size"), nb::arg("vector_f32"), nb::arg("m_aligned"), nb::arg("discrete_col_sfd"),
           nb::arg("use_dynamic_sched"), nb::arg("num_experts").none(), nb::arg("b_shape").none(),
           nb::arg("b_dtype").none(), nb::arg("b_major"), nb::arg("deterministic"), nb::arg("sm_limit"),
-          nb::arg("backend"), nb::arg("tanh_clamp_scale").none());
+          nb::arg("programmatic_launch"), nb::arg("backend"), nb::arg("tanh_clamp_scale").none());
 
   nb::class_<DgluOptions>(module, "DgluOptions")
       .def(
@@ -266,13 +267,15 @@ void bind_operators(nb::module_& module) {
           [](DgluOptions* self, const std::string& acc_dtype, Pair tile, std::optional<Pair> cluster,
              int sf_vec_size, bool vector_f32, int m_aligned, bool discrete_col_sfd, bool dynamic,
              std::optional<int> num_experts, std::optional<Shape> b_shape, std::optional<std::string> b_dtype,
-             const std::string& b_major, bool deterministic, int sm_limit, const std::string& backend,
-             const std::string& act_func, std::optional<float> linear_offset, float geglu_alpha,
-             float glu_clamp_max, float glu_clamp_min, std::optional<std::string> geglu_filter,
-             float situ_beta1, float situ_beta2, std::optional<std::string> epilogue_op, bool single_group) {
+             const std::string& b_major, bool deterministic, int sm_limit, bool programmatic_launch,
+             const std::string& backend, const std::string& act_func, std::optional<float> linear_offset,
+             float geglu_alpha, float glu_clamp_max, float glu_clamp_min,
+             std::optional<std::string> geglu_filter, float situ_beta1, float situ_beta2,
+             std::optional<std::string> epilogue_op, bool single_group) {
             auto* o = new (self) DgluOptions;
             set_common(*o, acc_dtype, tile, cluster, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd,
-                       dynamic, num_experts, b_shape, b_dtype, b_major, deterministic, sm_limit, backend);
+                       dynamic, num_experts, b_shape, b_dtype, b_major, deterministic, sm_limit,
+                       programmatic_launch, backend);
             o->act_func = act_func_from_name(act_func);
             o->linear_offset = linear_offset;
             o->geglu_alpha = geglu_alpha;
@@ -288,19 +291,20 @@ void bind_operators(nb::module_& module) {
           nb::arg("sf_vec_size"), nb::arg("vector_f32"), nb::arg("m_aligned"), nb::arg("discrete_col_sfd"),
           nb::arg("use_dynamic_sched"), nb::arg("num_experts").none(), nb::arg("b_shape").none(),
           nb::arg("b_dtype").none(), nb::arg("b_major"), nb::arg("deterministic"), nb::arg("sm_limit"),
-          nb::arg("backend"), nb::arg("act_func"), nb::arg("linear_offset").none(), nb::arg("geglu_alpha"),
-          nb::arg("glu_clamp_max"), nb::arg("glu_clamp_min"), nb::arg("geglu_filter").none(),
-          nb::arg("situ_beta1"), nb::arg("situ_beta2"), nb::arg("epilogue_op").none(),
-          nb::arg("use_single_group_runtime_offsets"));
+          nb::arg("programmatic_launch"), nb::arg("backend"), nb::arg("act_func"),
+          nb::arg("linear_offset").none(), nb::arg("geglu_alpha"), nb::arg("glu_clamp_max"),
+          nb::arg("glu_clamp_min"), nb::arg("geglu_filter").none(), nb::arg("situ_beta1"),
+          nb::arg("situ_beta2"), nb::arg("epilogue_op").none(), nb::arg("use_single_group_runtime_offsets"));
 
   bind_class<GroupedGemmSrelu, SreluTensors, SreluOptions>(module, "Srelu", srelu_members);
   bind_class<GroupedGemmDglu, DgluTensors, DgluOptions>(module, "Dglu", dglu_members);
+  module.def("torch_stream", &torch_stream, nb::arg("device_index"));
   module.def("call_srelu", &call_srelu, nb::arg("tensors"), nb::arg("options"), nb::arg("c_dtype"),
-             nb::arg("d_dtype"), nb::arg("cd_major"), nb::arg("make"), nb::arg("describe"),
+             nb::arg("d_dtype"), nb::arg("cd_major"), nb::arg("make").none(), nb::arg("describe").none(),
              nb::arg("stream"));
   module.def("call_dglu", &call_dglu, nb::arg("tensors"), nb::arg("options"), nb::arg("d_dtype"),
-             nb::arg("cd_major"), nb::arg("generate_dbias"), nb::arg("make"), nb::arg("describe"),
-             nb::arg("stream"));
+             nb::arg("cd_major"), nb::arg("generate_dbias"), nb::arg("make").none(),
+             nb::arg("describe").none(), nb::arg("stream"));
 }
 
 }  // namespace gemmule::python
