@@ -11,6 +11,9 @@ inline constexpr u32 warpgroup_size = 128;
 inline u32 thread_index() {
   return static_cast<u32>(model::current().index);
 }
+inline u32 reread_thread_index() {
+  return thread_index();
+}
 inline u32 lane_index() {
   return static_cast<u32>(model::current().lane);
 }

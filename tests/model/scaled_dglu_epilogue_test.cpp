@@ -60,16 +60,16 @@ void run_cta(const Call& call) {
       full(group),  empty(group), 1 + group,    ptx::thread_index() % ptx::warpgroup_size};
   if (warp < 4) {
     if (warp > 1 || ptx::lane_index() != 0) return;
-    kernels::ChunkRingState at;
+    u32 number = 0;
     for (std::size_t i = ptx::cta_index(); i < call.tiles.size(); i += ctas) {
       const Tile& tile = call.tiles[i];
       if (!takes(call, tile, group)) continue;
       for (u32 n = 0; n < tile.columns; n += fragment::chunk_columns)
-        epilogue.feed_chunk(tile.row + group * static_cast<u32>(half), tile.column + n, at);
+        epilogue.feed_chunk(tile.row + group * static_cast<u32>(half), tile.column + n, number++);
     }
     return;
   }
-  ScaledDgluEpilogue::State state;
+  u32 number = 0;
   for (std::size_t i = ptx::cta_index(); i < call.tiles.size(); i += ctas) {
     if (!takes(call, call.tiles[i], group)) continue;
     Tile tile = call.tiles[i];
@@ -84,7 +84,7 @@ void run_cta(const Call& call) {
           accumulators[r / 2].values()[n * 16 + fragment::element(r, j)] =
               row[tile.column + n * 32 + fragment::column(epilogue.thread % 32) + j];
     }
-    epilogue.run(accumulators, tile, epilogue.factors(tile), state);
+    epilogue.run(accumulators, tile, epilogue.factors(tile), number);
   }
   epilogue.finish();
 }

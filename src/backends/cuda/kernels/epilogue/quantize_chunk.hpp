@@ -108,18 +108,22 @@ GEMMULE_DEVICE void quantize_chunk(Format format, const ChunkValues& y, float no
   ptx::store(scratch + lane, numerics::multiplier(norm_const, row_code));
   ptx::store(scratch + (32 + line), numerics::multiplier(norm_const, col_code));
   ptx::sync_warp();
+  // Along rows first, along columns second: registers are scarce.
   const U32x4 by_row = ptx::load((scratch + lane / 4 * 4).as<U32x4>());
-  const U32x4 by_col[2] = {ptx::load((scratch + (32 + lane % 4 * 8)).as<U32x4>()),
-                           ptx::load((scratch + (36 + lane % 4 * 8)).as<U32x4>())};
   const u32 row_bits[4] = {by_row.x, by_row.y, by_row.z, by_row.w};
-  const u32 col_bits[8] = {by_col[0].x, by_col[0].y, by_col[0].z, by_col[0].w,
-                           by_col[1].x, by_col[1].y, by_col[1].z, by_col[1].w};
 #pragma unroll
   for (u32 r = 0; r < fragment::rows; ++r) {
     float q[8];
 #pragma unroll
     for (u32 i = 0; i < 8; ++i) q[i] = y.row[r][i] * numerics::float_of(row_bits[r]);
     box::store(box::row_address(d, format, r), format, q);
+  }
+  const U32x4 low = ptx::load((scratch + (32 + lane % 4 * 8)).as<U32x4>());
+  const U32x4 high = ptx::load((scratch + (36 + lane % 4 * 8)).as<U32x4>());
+  const u32 col_bits[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+  for (u32 r = 0; r < fragment::rows; ++r) {
+    float q[8];
 #pragma unroll
     for (u32 i = 0; i < 8; ++i) q[i] = y.row[r][i] * numerics::float_of(col_bits[i]);
     box::store(box::row_address(d_col, format, r), format, q);

@@ -11,8 +11,8 @@ namespace gemmule::kernels {
 struct ScaledDgluFactors {
   float alpha_squared;
   float beta;
-  float prob[fragment::rows];
-  float norm_const;  ///< with quantize
+  float norm_const;    ///< with quantize
+  Shared<float> prob;  ///< of the warp's 32 rows
 };
 
 /// Gate boxes of one chunk, each plus box::thread_offset() of its format; the input's box follows each of them. d_col is used
@@ -23,7 +23,7 @@ struct ScaledDgluBoxes {
 
 /// What a thread sums up over the chunks of a tile.
 struct ScaledDgluSums {
-  float dprob[fragment::rows] = {0, 0, 0, 0};
+  float dprob = 0;         ///< of row scaled_line() of the warp
   float amax[2] = {0, 0};  ///< |gate|, |input|
 };
 
@@ -46,12 +46,11 @@ GEMMULE_DEVICE float post_operation(PostOperation operation, float d) {
 template <class Accumulators>
 GEMMULE_DEVICE void gradient_row(const ScaledDgluOptions& options, const Accumulators& accumulators,
                                  const ScaledDgluFactors& factors, const box::Raw& raw_gate,
-                                 const box::Raw& raw_input, u32 r, float (&gate)[8], float (&input)[8],
-                                 float& dprob) {
+                                 const box::Raw& raw_input, float prob, u32 r, float (&gate)[8],
+                                 float (&input)[8], float& dprob) {
   const auto one = [&](u32 i, float c_gate, float c_input) {
     const float sum = accumulators.get(r / 2, fragment::element(r, i)) * factors.alpha_squared;
-    const numerics::Gradient d =
-        gradient(options, sum, c_gate * factors.beta, c_input * factors.beta, factors.prob[r]);
+    const numerics::Gradient d = gradient(options, sum, c_gate * factors.beta, c_input * factors.beta, prob);
     gate[i] = d.gate;
     input[i] = d.input;
     if (options.has_dprob) dprob += d.dprob;
@@ -97,26 +96,31 @@ GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Ac
   if (by_row) before_d();
   const Format c = options.common.c, d = options.common.d;
   const u32 c_box = scaled::box_bytes(c), d_box = scaled::box_bytes(d);
+  const Shared<float> prob = factors.prob + thread % 32 / 4;
+  float dprob[fragment::rows] = {0, 0, 0, 0};
   ChunkValues gate, input;
-  // A row of C is loaded ahead, so that its latency is not idle time.
+  // A row of C is loaded ahead, so that its latency is not idle time; of f32 there are not the registers.
+  const bool ahead = c != Format::f32;
   box::Raw raw_gate = box::load_raw(boxes.c, c);
   box::Raw raw_input = box::load_raw(boxes.c.bytes(c_box), c);
 #pragma unroll
   for (u32 r = 0; r < fragment::rows; ++r) {
+    const u32 loaded = ahead ? r + 1 : r;
     const box::Raw this_gate = raw_gate, this_input = raw_input;
-    if (r + 1 < fragment::rows) {
-      const Shared<u8> next = box::row_address(boxes.c, c, r + 1);
+    if (loaded < fragment::rows && loaded > 0) {
+      const Shared<u8> next = box::row_address(boxes.c, c, loaded);
       raw_gate = box::load_raw(next, c);
       raw_input = box::load_raw(next.bytes(c_box), c);
     }
-    gradient_row(options, accumulators, factors, this_gate, this_input, r, gate.row[r], input.row[r],
-                 sums.dprob[r]);
+    gradient_row(options, accumulators, factors, ahead ? this_gate : raw_gate, ahead ? this_input : raw_input,
+                 ptx::load(prob + 8 * r), r, gate.row[r], input.row[r], dprob[r]);
     if (by_row) {
       const Shared<u8> to = box::row_address(boxes.d, d, r);
       box::store(to, d, gate.row[r]);
       box::store(to.bytes(d_box), d, input.row[r]);
     }
   }
+  if (options.has_dprob) sums.dprob += join_quad(dprob, JoinSum{});
   if (options.has_dbias) {
     store_column_sums(column_sums, gate);
     store_column_sums(column_sums + 32, input);
@@ -141,11 +145,6 @@ GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Ac
       box::store(to.bytes(d_box), d, input.row[r]);
     }
   }
-}
-
-/// Sums over the four lanes that share a row: each lane returns that of row scaled_line(). `value` is per owned row.
-GEMMULE_DEVICE float sum_over_columns(const float (&value)[fragment::rows]) {
-  return join_quad(value, JoinSum{});
 }
 
 }  // namespace gemmule::kernels

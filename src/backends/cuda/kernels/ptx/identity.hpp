@@ -15,6 +15,14 @@ GEMMULE_DEVICE u32 thread_index() {
   return value;
 }
 
+/// %tid.x, read where it is called: the compiler neither moves nor merges this, so that nothing computed from it occupies
+/// a register before.
+GEMMULE_DEVICE u32 reread_thread_index() {
+  u32 value;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(value));
+  return value;
+}
+
 /// %laneid
 GEMMULE_DEVICE u32 lane_index() {
   u32 value;

@@ -16,7 +16,7 @@ struct ScaledDglu {
   Shared<u8> base;
   Barrier first_barrier;
   u32 thread;
-  ScaledDgluEpilogue::State state{};
+  u32 chunk_number = 0;  ///< of all tiles of this warpgroup
 
   GEMMULE_DEVICE static Barrier c_full(const ScaledLayout& layout, Barrier first, u32 group) {
     return first + group * 2 * layout.chunk_buffers;
@@ -39,7 +39,7 @@ struct ScaledDglu {
             c_full(layout, first_barrier, group),
             c_empty(layout, first_barrier, group),
             1 + group,
-            thread};
+            ptx::reread_thread_index() % ptx::warpgroup_size};
   }
 
   /// C of every tile, for both warpgroups chunk by chunk, by one lane.
@@ -51,16 +51,16 @@ struct ScaledDglu {
       if (options.common.has_d_col) ptx::prefetch(&params.common.d_col);
     }
     const ScaledDgluEpilogue first = group_epilogue(0), second = group_epilogue(1);
-    ChunkRingState first_at, second_at;
+    u32 first_number = 0, second_number = 0;
     RingState tile_at;
     for (;;) {
       const RowTile tile = read_row_tile(tiles, tile_at);
       if (tile.row == end_of_tiles) return;
       if (!leader) continue;
       for (u32 n = 0; n < tile.columns; n += fragment::chunk_columns) {
-        first.feed_chunk(tile.row, tile.column + n, first_at);
+        first.feed_chunk(tile.row, tile.column + n, first_number++);
         if (tile.rows > scaled::box_rows)
-          second.feed_chunk(tile.row + scaled::box_rows, tile.column + n, second_at);
+          second.feed_chunk(tile.row + scaled::box_rows, tile.column + n, second_number++);
       }
     }
   }
@@ -70,7 +70,7 @@ struct ScaledDglu {
     const Tile own{tile.row + group * scaled::box_rows, tile.column, tile.expert, tile.columns};
     ScaledDgluFactors factors = part.factors(own);
     factors.alpha_squared *= expand::result_factor(options.common);
-    part.run(sums, own, factors, state);
+    part.run(sums, own, factors, chunk_number);
   }
 
   GEMMULE_DEVICE void finish(u32 group) const { group_epilogue(group).finish(); }

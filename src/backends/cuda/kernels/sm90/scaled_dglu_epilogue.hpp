@@ -15,15 +15,12 @@
 
 namespace gemmule::kernels {
 
-/// Position in a ring whose size is known at run time on the model.
-struct ChunkRingState {
-  u32 index = 0, parity = 0;
-  GEMMULE_DEVICE void advance(u32 size) {
-    index += 1;
-    if (index == size) {
-      index = 0;
-      parity ^= 1;
-    }
+/// Buffer and parity of chunk `number` of all that a warpgroup has: one register from tile to tile.
+struct ChunkPlace {
+  u32 index, parity;
+
+  GEMMULE_DEVICE static ChunkPlace of(u32 number, u32 buffers) {
+    return {number % buffers, number / buffers % 2};
   }
 };
 
@@ -50,8 +47,9 @@ struct ScaledDgluEpilogue {
 
   // ------------------------------------------------------------------------------------------------ feeding warp
 
-  /// Loads the C of 128 rows and a chunk of compact columns, by one lane.
-  GEMMULE_DEVICE void feed_chunk(u32 row, u32 column, ChunkRingState& at) const {
+  /// Loads the C of 128 rows and 32 compact columns, by one lane: chunk `number` of this warpgroup.
+  GEMMULE_DEVICE void feed_chunk(u32 row, u32 column, u32 number) const {
+    const ChunkPlace at = ChunkPlace::of(number, staging.c_buffers);
     ptx::wait(c_empty + at.index, at.parity ^ 1);
     const ptx::Barrier full = c_full + at.index;
     ptx::arrive_expect_bytes(full, staging.c_bytes);
@@ -61,31 +59,23 @@ struct ScaledDgluEpilogue {
     ptx::load_box(to, &params.common.c, x, y, full, ptx::CachePolicy::evict_first);
     ptx::load_box(to.bytes(scaled::box_bytes(options.common.c)), &params.common.c,
                   x + static_cast<i32>(fragment::chunk_columns), y, full, ptx::CachePolicy::evict_first);
-    at.advance(staging.c_buffers);
   }
 
   // --------------------------------------------------------------------------------------------- math warpgroup
 
-  /// What a warpgroup carries from tile to tile.
-  struct State {
-    ChunkRingState c;
-    u32 chunk_parity = 0;  ///< which column sums
-  };
-
-  /// Loads what a tile needs from global memory: to be called before the wait for its last multiplications.
+  /// Loads what a tile needs from global memory. The row factors of a warp go to shared memory.
   GEMMULE_DEVICE ScaledDgluFactors factors(const Tile& tile) const {
-    ScaledDgluFactors f;
     const ScaledParams& p = params.common;
+    const i64 m = tile.row + thread;
+    const float prob = p.prob == nullptr ? 1.0f : ptx::load(p.prob + m * p.prob_stride);
     const float alpha = ptx::load(p.alpha + tile.expert);
-    f.alpha_squared = alpha * alpha;
-    f.beta = ptx::load(params.beta + tile.expert);
-    f.norm_const = options.common.quantize ? ptx::load(p.norm_const) : 1.0f;
-#pragma unroll
-    for (u32 r = 0; r < fragment::rows; ++r) {
-      const i64 m = tile.row + fragment::row(thread, r);
-      f.prob[r] = p.prob == nullptr ? 1.0f : ptx::load(p.prob + m * p.prob_stride);
-    }
-    return f;
+    const float beta = ptx::load(params.beta + tile.expert);
+    const float norm_const = options.common.quantize ? ptx::load(p.norm_const) : 1.0f;
+    const Shared<float> probs = memory.bytes(staging.prob).as<float>();
+    ptx::sync_warp();  // those of the last tile have been read
+    ptx::store(probs + thread, prob);
+    ptx::sync_warp();
+    return {alpha * alpha, beta, norm_const, probs + thread / 32 * 32};
   }
 
   /// Accumulators of one chunk.
@@ -97,16 +87,12 @@ struct ScaledDgluEpilogue {
     }
   };
 
-  /// Everything that follows the product of 128 rows. `tile.row` is the first of this warpgroup's.
+  /// Everything that follows the product of 128 rows. `tile.row` is the first of this warpgroup's, `number` counts the
+  /// warpgroup's chunks from tile to tile.
   GEMMULE_DEVICE void run(Accumulators& accumulators, const Tile& tile, const ScaledDgluFactors& f,
-                          State& state) const {
+                          u32& number) const {
     ScaledDgluSums sums;
-    // Registers cannot be indexed: chunks are unrolled as far as the code fits the instruction cache, and as far as ptxas
-    // needs no spill.
-    if (options.activation == ScaledActivation::dsituglu || (options.common.quantize && options.has_dbias))
-      run_chunks<1>(accumulators, tile, f, sums, state);
-    else
-      run_chunks<2>(accumulators, tile, f, sums, state);
+    run_chunks(accumulators, tile, f, sums, number);
     if (options.common.quantize) {
       // The barrier of the last chunk has made all codes visible.
       const u32 column = 2 * tile.column + thread / 64 * 128;
@@ -115,7 +101,7 @@ struct ScaledDgluEpilogue {
         store_scales(options.common, params.common, atoms(thread / 64), tile.expert, tile.row, column, width,
                      thread % 64);
     }
-    if (options.has_dprob) add_dprob(tile, sum_over_columns(sums.dprob));
+    if (options.has_dprob) add_dprob(tile, sums.dprob);
     if (options.common.has_amax) {
       merge_maximum(params.common.amax + 2 * tile.expert, sums.amax[0]);
       merge_maximum(params.common.amax + (2 * tile.expert + 1), sums.amax[1]);
@@ -135,9 +121,10 @@ struct ScaledDgluEpilogue {
     return {first, first.bytes(bytes)};
   }
 
-  template <u32 per_pass>
+  /// Registers cannot be indexed: chunks are unrolled as far as the code fits the instruction cache.
   GEMMULE_DEVICE void run_chunks(Accumulators& accumulators, const Tile& tile, const ScaledDgluFactors& f,
-                                 ScaledDgluSums& sums, State& state) const {
+                                 ScaledDgluSums& sums, u32& number) const {
+    constexpr u32 per_pass = 2;
     u32 unreleased = end_of_tiles;  // in place, in the storing thread: the C buffer of the latest store
 #pragma unroll 1
     for (u32 first = 0; first < chunks; first += per_pass) {
@@ -145,7 +132,7 @@ struct ScaledDgluEpilogue {
       for (u32 i = 0; i < per_pass; ++i) {
         if ((first + i) * fragment::chunk_columns < tile.columns)
           finish_chunk(ChunkAccumulators{accumulators, i * fragment::chunk_elements}, tile, f, first + i,
-                       unreleased, sums, state);
+                       unreleased, sums, number);
         else if (options.common.quantize)
           clear_chunk_scales(first + i);
       }
@@ -168,22 +155,25 @@ struct ScaledDgluEpilogue {
 
   GEMMULE_DEVICE void finish_chunk(const ChunkAccumulators& accumulators, const Tile& tile,
                                    const ScaledDgluFactors& f, u32 chunk, u32& unreleased,
-                                   ScaledDgluSums& sums, State& state) const {
+                                   ScaledDgluSums& sums, u32& number) const {
     const ScaledOptions& o = options.common;
-    const bool storing = thread == 0;
-    const Shared<u8> c = memory.bytes(state.c.index * staging.c_bytes);
+    const ChunkPlace at = ChunkPlace::of(number, staging.c_buffers);
+    ptx::wait(c_full + at.index, at.parity);
+    // Addresses are computed here, chunk by chunk: from tile to tile there is no register for them.
+    const u32 own = ptx::reread_thread_index() % ptx::warpgroup_size;
+    const bool storing = own == 0;
+    const Shared<u8> c = memory.bytes(at.index * staging.c_bytes);
     const Shared<u8> d = staging.in_place ? c : memory.bytes(staging.d);
     const Shared<u8> d_col = d.bytes(2 * scaled::box_bytes(o.d));
     const Shared<float> column_sums =
-        memory.bytes(staging.column_sums + state.chunk_parity * scaled::column_sum_bytes).as<float>();
+        memory.bytes(staging.column_sums + number % 2 * scaled::column_sum_bytes).as<float>();
     const Shared<float> scratch =
-        memory.bytes(staging.scratch).as<float>() + thread / 32 * scaled::quantize_scratch;
-    const u32 d_offset = box::thread_offset(o.d, thread);
-    const ScaledDgluBoxes boxes{c.bytes(box::thread_offset(o.c, thread)), d.bytes(d_offset),
+        memory.bytes(staging.scratch).as<float>() + own / 32 * scaled::quantize_scratch;
+    const u32 d_offset = box::thread_offset(o.d, own);
+    const ScaledDgluBoxes boxes{c.bytes(box::thread_offset(o.c, own)), d.bytes(d_offset),
                                 d_col.bytes(d_offset)};
-    ptx::wait(c_full + state.c.index, state.c.parity);
-    scaled_dglu_chunk(options, accumulators, f, boxes, atoms(chunk / 2), chunk, thread, scratch,
-                      column_sums + thread / 32 * 64, sums, [&] {
+    scaled_dglu_chunk(options, accumulators, f, boxes, atoms(chunk / 2), chunk, own, scratch,
+                      column_sums + own / 32 * 64, sums, [&] {
                         if (staging.in_place) return;
                         // The last chunk's store must have read D.
                         if (storing) ptx::wait_stores_read<0>();
@@ -194,21 +184,20 @@ struct ScaledDgluEpilogue {
     if (storing) {
       store_chunk(d, d_col, tile, chunk);
       if (!staging.in_place) {
-        ptx::arrive(c_empty + state.c.index);
+        ptx::arrive(c_empty + at.index);
       } else if (staging.c_buffers == 1) {
         ptx::wait_stores_read<0>();
-        ptx::arrive(c_empty + state.c.index);
+        ptx::arrive(c_empty + at.index);
       } else {
         if (unreleased != end_of_tiles) {
           ptx::wait_stores_read<1>();
           ptx::arrive(c_empty + unreleased);
         }
-        unreleased = state.c.index;
+        unreleased = at.index;
       }
     }
-    if (options.has_dbias && thread < 64) store_column_sum(column_sums, tile, chunk);
-    state.c.advance(staging.c_buffers);
-    state.chunk_parity ^= 1;
+    if (options.has_dbias && own < 64) store_column_sum(column_sums, tile, chunk, own);
+    number += 1;
   }
 
   GEMMULE_DEVICE void store_boxes(const ptx::TensorMap* map, Shared<u8> from, i32 x, i32 y) const {
@@ -229,12 +218,12 @@ struct ScaledDgluEpilogue {
   }
 
   /// Adds the four warps' sums of one of the chunk's 64 columns.
-  GEMMULE_DEVICE void store_column_sum(Shared<float> sums, const Tile& tile, u32 chunk) const {
-    float sum = ptx::load(sums + thread);
+  GEMMULE_DEVICE void store_column_sum(Shared<float> sums, const Tile& tile, u32 chunk, u32 own) const {
+    float sum = ptx::load(sums + own);
 #pragma unroll
-    for (u32 warp = 1; warp < scaled::warps_per_group; ++warp) sum += ptx::load(sums + (warp * 64 + thread));
+    for (u32 warp = 1; warp < scaled::warps_per_group; ++warp) sum += ptx::load(sums + (warp * 64 + own));
     const i64 row_tile = tile.row / scaled::box_rows;
-    const u32 column = 2 * (tile.column + chunk * fragment::chunk_columns) + thread;
+    const u32 column = 2 * (tile.column + chunk * fragment::chunk_columns) + own;
     ptx::store(params.column_sums + (row_tile * (2 * i64{params.common.n}) + column), sum);
   }
 
