@@ -7,6 +7,7 @@
 #include "engine/machine.hpp"
 #include "engine/tma.hpp"
 #include "model/one_hot.hpp"
+#include "scheduler/tile_scheduler.hpp"
 #include "sm90/dglu_side.hpp"
 #include "sm90/scaled_dglu_epilogue.hpp"
 #include "support/problems.hpp"
@@ -48,16 +49,12 @@ void run_cta(const Call& call) {
   const u32 group = warp < 4 ? warp % 2 : warp / 4 - 1;
   const ptx::Shared<numerics::u8> base = ptx::dynamic_shared();
   const ptx::Barrier barriers = base.bytes(2 * call.staging.bytes).as<ptx::Mbarrier>();
-  const auto full = [&](u32 of) { return barriers + of * ScaledDgluEpilogue::barriers; };
-  const auto empty = [&](u32 of) { return full(of) + call.staging.c_buffers; };
   if (ptx::thread_index() == 0) {
-    for (u32 i = 0; i < 2; ++i) ScaledDgluEpilogue::init_barriers(call.staging.c_buffers, full(i), empty(i));
+    ScaledDgluEpilogue::init_barriers(call.staging.c_buffers, barriers);
     ptx::fence_barrier_init();
   }
   ptx::sync_cta();
-  const ScaledDgluEpilogue epilogue{
-      call.options, call.params,  call.staging, base.bytes(group * call.staging.bytes),
-      full(group),  empty(group), 1 + group,    ptx::thread_index() % ptx::warpgroup_size};
+  const ScaledDgluEpilogue epilogue{call.options, call.params, call.staging, base, barriers, 128};
   if (warp < 4) {
     if (warp > 1 || ptx::lane_index() != 0) return;
     u32 number = 0;
@@ -65,7 +62,7 @@ void run_cta(const Call& call) {
       const Tile& tile = call.tiles[i];
       if (!takes(call, tile, group)) continue;
       for (u32 n = 0; n < tile.columns; n += fragment::chunk_columns)
-        epilogue.feed_chunk(tile.row + group * static_cast<u32>(half), tile.column + n, number++);
+        epilogue.feed_chunk(group, tile.row + group * static_cast<u32>(half), tile.column + n, number++);
     }
     return;
   }
@@ -74,17 +71,19 @@ void run_cta(const Call& call) {
     if (!takes(call, call.tiles[i], group)) continue;
     Tile tile = call.tiles[i];
     tile.row += group * static_cast<u32>(half);
+    epilogue.begin(tile.row, tile.column, tile.columns, tile.expert, 1.0f);
+    const u32 thread = ptx::thread_index() % ptx::warpgroup_size;
     ScaledDgluEpilogue::Accumulators accumulators;
     for (u32 r = 0; r < fragment::rows; ++r) {
       accumulators[r / 2].state().initialised = true;
       accumulators[r / 2].state().width = 128;
-      const float* row = call.sum + (tile.row + fragment::row(epilogue.thread, r)) * call.sum_columns;
+      const float* row = call.sum + (tile.row + fragment::row(thread, r)) * call.sum_columns;
       for (u32 n = 0; n < 4; ++n)
         for (u32 j = 0; j < fragment::columns; ++j)
           accumulators[r / 2].values()[n * 16 + fragment::element(r, j)] =
-              row[tile.column + n * 32 + fragment::column(epilogue.thread % 32) + j];
+              row[tile.column + n * 32 + fragment::column(thread % 32) + j];
     }
-    epilogue.run(accumulators, tile, epilogue.factors(tile), number);
+    epilogue.run(accumulators, number);
   }
   epilogue.finish();
 }
@@ -175,7 +174,7 @@ model::Report run_epilogue(TestProblem& t, const std::vector<float>& sum, i64 co
   launch.granule = 1;
   launch.grid = ctas;
   launch.threads = 384;
-  launch.shared_bytes = 2 * call.staging.bytes + 2 * ScaledDgluEpilogue::barriers * 8;
+  launch.shared_bytes = 2 * call.staging.bytes + 4 * call.staging.c_buffers * 8;
   model::Report report = model::launch(launch, memory, [&] { run_cta(call); });
 
   if (!cuda::sm90::scaled_needs_finish(p)) return report;

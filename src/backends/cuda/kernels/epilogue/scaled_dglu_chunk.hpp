@@ -7,18 +7,21 @@
 
 namespace gemmule::kernels {
 
-/// What the epilogue of one tile needs besides the accumulators and C.
+/// What turns the sums of a chunk and C into gradients.
 struct ScaledDgluFactors {
   float alpha_squared;
   float beta;
-  float norm_const;    ///< with quantize
   Shared<float> prob;  ///< of the warp's 32 rows
 };
 
-/// Gate boxes of one chunk, each plus box::thread_offset() of its format; the input's box follows each of them. d_col is used
-/// with quantize; without, D_col receives the boxes of D. d may be c if both formats are of the same size.
-struct ScaledDgluBoxes {
-  Shared<u8> c, d, d_col;
+/// Where D goes. Gate boxes plus box::thread_offset() of D's format; the input's box follows each of them. The rest is used
+/// with quantize; without, D_col receives the boxes of D.
+struct ScaledDgluTarget {
+  u32 thread;
+  Shared<u8> d, d_col;
+  ScaleAtoms atoms;  ///< of the chunk's blocks
+  Shared<float> scratch;
+  float norm_const;
 };
 
 /// What a thread sums up over the chunks of a tile.
@@ -83,41 +86,41 @@ GEMMULE_DEVICE void apply(PostOperation operation, ChunkValues& y) {
     for (u32 i = 0; i < fragment::columns; ++i) y.row[r][i] = post_operation(operation, y.row[r][i]);
 }
 
-/// One thread's part of chunk `chunk` of a tile. `accumulators.get(half, element)` counts from the chunk's first element.
-/// `atoms` are those of the chunk's blocks. `column_sums` points at this warp's 64 sums (has_dbias): gates, then inputs.
-/// `before_d` is called before D is written.
-template <class Accumulators, class BeforeD>
+/// One thread's part of chunk `chunk` of a tile. `accumulators.get(half, element)` counts from the chunk's first element. `from`
+/// is the gate box of C plus box::thread_offset() of its format; D may overwrite C if both formats are of the same size.
+/// `column_sums` points at this warp's 64 sums (has_dbias): gates, then inputs. `target()` is called before D is written,
+/// late, so that what it computes occupies no registers meanwhile.
+template <class Accumulators, class Target>
 GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Accumulators& accumulators,
-                                      const ScaledDgluFactors& factors, const ScaledDgluBoxes& boxes,
-                                      const ScaleAtoms& atoms, u32 chunk, u32 thread, Shared<float> scratch,
-                                      Shared<float> column_sums, ScaledDgluSums& sums,
-                                      const BeforeD& before_d) {
+                                      const ScaledDgluFactors& factors, Shared<u8> from, u32 chunk, u32 lane,
+                                      Shared<float> column_sums, ScaledDgluSums& sums, const Target& target) {
   const bool by_row = !options.common.quantize && options.post == PostOperation::none;
-  if (by_row) before_d();
+  ScaledDgluTarget to;
+  if (by_row) to = target();
   const Format c = options.common.c, d = options.common.d;
   const u32 c_box = scaled::box_bytes(c), d_box = scaled::box_bytes(d);
-  const Shared<float> prob = factors.prob + thread % 32 / 4;
+  const Shared<float> prob = factors.prob + lane / 4;
   float dprob[fragment::rows] = {0, 0, 0, 0};
   ChunkValues gate, input;
   // A row of C is loaded ahead, so that its latency is not idle time; of f32 there are not the registers.
-  const bool ahead = c != Format::f32;
-  box::Raw raw_gate = box::load_raw(boxes.c, c);
-  box::Raw raw_input = box::load_raw(boxes.c.bytes(c_box), c);
+  const bool ahead = by_row && c != Format::f32;
+  box::Raw raw_gate = box::load_raw(from, c);
+  box::Raw raw_input = box::load_raw(from.bytes(c_box), c);
 #pragma unroll
   for (u32 r = 0; r < fragment::rows; ++r) {
     const u32 loaded = ahead ? r + 1 : r;
     const box::Raw this_gate = raw_gate, this_input = raw_input;
     if (loaded < fragment::rows && loaded > 0) {
-      const Shared<u8> next = box::row_address(boxes.c, c, loaded);
+      const Shared<u8> next = box::row_address(from, c, loaded);
       raw_gate = box::load_raw(next, c);
       raw_input = box::load_raw(next.bytes(c_box), c);
     }
     gradient_row(options, accumulators, factors, ahead ? this_gate : raw_gate, ahead ? this_input : raw_input,
                  ptx::load(prob + 8 * r), r, gate.row[r], input.row[r], dprob[r]);
     if (by_row) {
-      const Shared<u8> to = box::row_address(boxes.d, d, r);
-      box::store(to, d, gate.row[r]);
-      box::store(to.bytes(d_box), d, input.row[r]);
+      const Shared<u8> row = box::row_address(to.d, d, r);
+      box::store(row, d, gate.row[r]);
+      box::store(row.bytes(d_box), d, input.row[r]);
     }
   }
   if (options.has_dprob) sums.dprob += join_quad(dprob, JoinSum{});
@@ -131,18 +134,19 @@ GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Ac
     add_maximum(gate, sums.amax[0]);
     add_maximum(input, sums.amax[1]);
   }
-  if (!by_row) before_d();
+  if (by_row) return;
+  to = target();
   if (options.common.quantize) {
     const u32 block = chunk % 2 * 2;
-    quantize_chunk(d, gate, factors.norm_const, boxes.d, boxes.d_col, atoms, block, thread, scratch);
-    quantize_chunk(d, input, factors.norm_const, boxes.d.bytes(d_box), boxes.d_col.bytes(d_box), atoms,
-                   block + 1, thread, scratch);
-  } else if (!by_row) {
+    quantize_chunk(d, gate, to.norm_const, to.d, to.d_col, to.atoms, block, to.thread, to.scratch);
+    quantize_chunk(d, input, to.norm_const, to.d.bytes(d_box), to.d_col.bytes(d_box), to.atoms, block + 1,
+                   to.thread, to.scratch);
+  } else {
 #pragma unroll
     for (u32 r = 0; r < fragment::rows; ++r) {
-      const Shared<u8> to = box::row_address(boxes.d, d, r);
-      box::store(to, d, gate.row[r]);
-      box::store(to.bytes(d_box), d, input.row[r]);
+      const Shared<u8> row = box::row_address(to.d, d, r);
+      box::store(row, d, gate.row[r]);
+      box::store(row.bytes(d_box), d, input.row[r]);
     }
   }
 }

@@ -18,28 +18,17 @@ struct ScaledDglu {
   u32 thread;
   u32 chunk_number = 0;  ///< of all tiles of this warpgroup
 
-  GEMMULE_DEVICE static Barrier c_full(const ScaledLayout& layout, Barrier first, u32 group) {
-    return first + group * 2 * layout.chunk_buffers;
-  }
-  GEMMULE_DEVICE static Barrier c_empty(const ScaledLayout& layout, Barrier first, u32 group) {
-    return c_full(layout, first, group) + layout.chunk_buffers;
-  }
-
   GEMMULE_DEVICE static void init_barriers(const ScaledLayout& layout, Barrier first) {
-    for (u32 group = 0; group < scaled::groups; ++group)
-      ScaledDgluEpilogue::init_barriers(layout.chunk_buffers, c_full(layout, first, group),
-                                        c_empty(layout, first, group));
+    ScaledDgluEpilogue::init_barriers(layout.chunk_buffers, first);
   }
 
-  GEMMULE_DEVICE ScaledDgluEpilogue group_epilogue(u32 group) const {
+  GEMMULE_DEVICE ScaledDgluEpilogue both_groups() const {
     return {options,
             params,
             scaled_dglu_staging(options, scaled::dglu_staging_limit),
-            base.bytes(layout.c + group * layout.box_stride),
-            c_full(layout, first_barrier, group),
-            c_empty(layout, first_barrier, group),
-            1 + group,
-            ptx::reread_thread_index() % ptx::warpgroup_size};
+            base.bytes(layout.c),
+            first_barrier,
+            scaled::threads - scaled::groups * ptx::warpgroup_size};
   }
 
   /// C of every tile, for both warpgroups chunk by chunk, by one lane.
@@ -50,7 +39,7 @@ struct ScaledDglu {
       ptx::prefetch(&params.common.d);
       if (options.common.has_d_col) ptx::prefetch(&params.common.d_col);
     }
-    const ScaledDgluEpilogue first = group_epilogue(0), second = group_epilogue(1);
+    const ScaledDgluEpilogue epilogue_of = both_groups();
     u32 first_number = 0, second_number = 0;
     RingState tile_at;
     for (;;) {
@@ -58,22 +47,23 @@ struct ScaledDglu {
       if (tile.row == end_of_tiles) return;
       if (!leader) continue;
       for (u32 n = 0; n < tile.columns; n += fragment::chunk_columns) {
-        first.feed_chunk(tile.row, tile.column + n, first_number++);
+        epilogue_of.feed_chunk(0, tile.row, tile.column + n, first_number++);
         if (tile.rows > scaled::box_rows)
-          second.feed_chunk(tile.row + scaled::box_rows, tile.column + n, second_number++);
+          epilogue_of.feed_chunk(1, tile.row + scaled::box_rows, tile.column + n, second_number++);
       }
     }
   }
 
-  GEMMULE_DEVICE void epilogue(ScaledAccumulators& sums, const RowTile& tile, u32 group) {
-    const ScaledDgluEpilogue part = group_epilogue(group);
-    const Tile own{tile.row + group * scaled::box_rows, tile.column, tile.expert, tile.columns};
-    ScaledDgluFactors factors = part.factors(own);
-    factors.alpha_squared *= expand::result_factor(options.common);
-    part.run(sums, own, factors, chunk_number);
+  GEMMULE_DEVICE void begin(const RowTile& tile, u32 group) const {
+    both_groups().begin(tile.row + group * scaled::box_rows, tile.column, tile.columns, tile.expert,
+                        expand::result_factor(options.common));
   }
 
-  GEMMULE_DEVICE void finish(u32 group) const { group_epilogue(group).finish(); }
+  GEMMULE_DEVICE void epilogue(ScaledAccumulators& sums, const RowTile&, u32) {
+    both_groups().run(sums, chunk_number);
+  }
+
+  GEMMULE_DEVICE void finish(u32) const { both_groups().finish(); }
 
   GEMMULE_DEVICE static void run(const ScaledDgluOptions& options, const ScaledDgluParams& params) {
     const ScaledLayout layout = scaled_dglu_layout(options);

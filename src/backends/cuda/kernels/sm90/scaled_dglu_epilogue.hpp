@@ -10,7 +10,6 @@
 #include "ptx/mbarrier.hpp"
 #include "ptx/tma.hpp"
 #include "ptx/wgmma.hpp"
-#include "scheduler/tile_scheduler.hpp"
 #include "sm90/scaled_dglu_layout.hpp"
 
 namespace gemmule::kernels {
@@ -26,34 +25,33 @@ struct ChunkPlace {
 
 struct ScaledDgluEpilogue {
   static constexpr u32 chunks = scaled::tile_n / fragment::chunk_columns;
-  static constexpr u32 barriers = 8;  ///< mbarriers of one warpgroup, at most
+  /// Chunks that are unrolled (registers cannot be indexed): all four would not stay in the instruction cache.
+  static constexpr u32 chunks_per_pass = 2;
 
   using Accumulators = ptx::Accumulator<scaled::tile_n>[2];
 
   const ScaledDgluOptions& options;
   const ScaledDgluParams& params;
   ScaledDgluStaging staging;
-  Shared<u8> memory;             ///< of this warpgroup
-  ptx::Barrier c_full, c_empty;  ///< [c_buffers] of this warpgroup
-  u32 named_barrier;             ///< of this warpgroup's 128 threads
-  u32 thread;                    ///< in its warpgroup
+  Shared<u8> memory;      ///< staging of warpgroup 0; that of 1 is staging.bytes further on
+  ptx::Barrier barriers;  ///< [2 warpgroups][c_full, c_empty][c_buffers]
+  u32 first_thread;       ///< of warpgroup 0
 
-  GEMMULE_DEVICE static void init_barriers(u32 c_buffers, ptx::Barrier c_full, ptx::Barrier c_empty) {
-    for (u32 i = 0; i < c_buffers; ++i) {
-      ptx::init(c_full + i, 1);
-      ptx::init(c_empty + i, 1);
-    }
+  GEMMULE_DEVICE static void init_barriers(u32 c_buffers, ptx::Barrier barriers) {
+    for (u32 i = 0; i < scaled::groups * 2 * c_buffers; ++i) ptx::init(barriers + i, 1);
   }
+  GEMMULE_DEVICE ptx::Barrier c_full(u32 group) const { return barriers + group * 2 * staging.c_buffers; }
+  GEMMULE_DEVICE ptx::Barrier c_empty(u32 group) const { return c_full(group) + staging.c_buffers; }
 
   // ------------------------------------------------------------------------------------------------ feeding warp
 
-  /// Loads the C of 128 rows and 32 compact columns, by one lane: chunk `number` of this warpgroup.
-  GEMMULE_DEVICE void feed_chunk(u32 row, u32 column, u32 number) const {
+  /// Loads the C of 128 rows and 32 compact columns, by one lane: chunk `number` of warpgroup `group`.
+  GEMMULE_DEVICE void feed_chunk(u32 group, u32 row, u32 column, u32 number) const {
     const ChunkPlace at = ChunkPlace::of(number, staging.c_buffers);
-    ptx::wait(c_empty + at.index, at.parity ^ 1);
-    const ptx::Barrier full = c_full + at.index;
+    ptx::wait(c_empty(group) + at.index, at.parity ^ 1);
+    const ptx::Barrier full = c_full(group) + at.index;
     ptx::arrive_expect_bytes(full, staging.c_bytes);
-    const Shared<u8> to = memory.bytes(at.index * staging.c_bytes);
+    const Shared<u8> to = memory.bytes(group * staging.bytes + at.index * staging.c_bytes);
     const i32 x = static_cast<i32>(2 * column);
     const i32 y = static_cast<i32>(row);
     ptx::load_box(to, &params.common.c, x, y, full, ptx::CachePolicy::evict_first);
@@ -63,19 +61,84 @@ struct ScaledDgluEpilogue {
 
   // --------------------------------------------------------------------------------------------- math warpgroup
 
-  /// Loads what a tile needs from global memory. The row factors of a warp go to shared memory.
-  GEMMULE_DEVICE ScaledDgluFactors factors(const Tile& tile) const {
+  /// Before the main loop of a tile whose first row of this warpgroup is `row`: what is known of the tile waits in shared
+  /// memory, a copy for each warp. The main loop has no registers for it, and global memory is read before it instead of
+  /// after it.
+  GEMMULE_DEVICE void begin(u32 row, u32 column, u32 columns, u32 expert, float result_factor) const {
+    const Place own = place();
     const ScaledParams& p = params.common;
-    const i64 m = tile.row + thread;
+    const i64 m = row + own.thread;
     const float prob = p.prob == nullptr ? 1.0f : ptx::load(p.prob + m * p.prob_stride);
-    const float alpha = ptx::load(p.alpha + tile.expert);
-    const float beta = ptx::load(params.beta + tile.expert);
+    const float alpha = ptx::load(p.alpha + expert);
+    const float beta = ptx::load(params.beta + expert);
     const float norm_const = options.common.quantize ? ptx::load(p.norm_const) : 1.0f;
-    const Shared<float> probs = memory.bytes(staging.prob).as<float>();
-    ptx::sync_warp();  // those of the last tile have been read
-    ptx::store(probs + thread, prob);
+    const float alpha_squared = alpha * alpha * result_factor;
+    ptx::sync_warp();  // the last tile's have been read
+    ptx::store(own.memory.bytes(staging.prob).as<float>() + own.thread, prob);
+    if (own.thread % 32 == 0) {
+      const Shared<U32x4> to = tile_memory(own);
+      ptx::store(to, U32x4{row, column, columns, expert});
+      ptx::store(to + 1, U32x4{numerics::bits_of(alpha_squared), numerics::bits_of(beta),
+                               numerics::bits_of(norm_const), 0});
+    }
     ptx::sync_warp();
-    return {alpha * alpha, beta, norm_const, probs + thread / 32 * 32};
+  }
+
+  /// After it. `number` counts the warpgroup's chunks from tile to tile.
+  GEMMULE_DEVICE void run(Accumulators& accumulators, u32& number) const {
+    ScaledDgluSums sums;
+#pragma unroll 1
+    for (u32 first = 0; first < chunks; first += chunks_per_pass) {
+#pragma unroll
+      for (u32 i = 0; i < chunks_per_pass; ++i)
+        run_chunk(ChunkAccumulators{accumulators, i * fragment::chunk_elements}, first + i, sums, number);
+#pragma unroll
+      for (u32 half = 0; half < 2; ++half)
+        accumulators[half]
+            .template shift_down<static_cast<int>(chunks_per_pass * fragment::chunk_elements)>();
+    }
+    const Place own = place();
+    const Where tile = where(own);
+    if (staging.in_place && staging.c_buffers > 1 && own.thread == 0) {
+      ptx::wait_stores_read<0>();
+      ptx::arrive(c_empty(own.group) + ChunkPlace::of(number - 1, staging.c_buffers).index);
+    }
+    if (options.common.quantize) store_tile_scales(own, tile);
+    if (options.has_dprob) add_dprob(own, tile, sums.dprob);
+    if (options.common.has_amax) {
+      merge_maximum(params.common.amax + 2 * tile.expert, sums.amax[0]);
+      merge_maximum(params.common.amax + (2 * tile.expert + 1), sums.amax[1]);
+    }
+  }
+
+  /// After the last tile: shared memory may go once the stores have read it.
+  GEMMULE_DEVICE void finish() const {
+    if (place().thread == 0) ptx::wait_stores_read<0>();
+  }
+
+ private:
+  /// Who this thread is. Determined anew for each chunk: registers for what follows from it are scarce.
+  struct Place {
+    u32 thread;  ///< in its warpgroup
+    u32 group;
+    Shared<u8> memory;
+  };
+  GEMMULE_DEVICE Place place() const {
+    const u32 index = ptx::reread_thread_index() - first_thread;
+    const u32 group = index / ptx::warpgroup_size;
+    return {index % ptx::warpgroup_size, group, memory.bytes(group * staging.bytes)};
+  }
+
+  GEMMULE_DEVICE Shared<U32x4> tile_memory(const Place& own) const {
+    return own.memory.bytes(staging.tile).as<U32x4>() + own.thread / 32 * 2;
+  }
+  struct Where {
+    u32 row;  ///< first of the warpgroup's
+    u32 column, columns, expert;
+  };
+  GEMMULE_DEVICE Where where(const Place& own) const {
+    const U32x4 words = ptx::load(tile_memory(own));
+    return {words.x, words.y, words.z, words.w};
   }
 
   /// Accumulators of one chunk.
@@ -87,117 +150,105 @@ struct ScaledDgluEpilogue {
     }
   };
 
-  /// Everything that follows the product of 128 rows. `tile.row` is the first of this warpgroup's, `number` counts the
-  /// warpgroup's chunks from tile to tile.
-  GEMMULE_DEVICE void run(Accumulators& accumulators, const Tile& tile, const ScaledDgluFactors& f,
-                          u32& number) const {
-    ScaledDgluSums sums;
-    run_chunks(accumulators, tile, f, sums, number);
-    if (options.common.quantize) {
-      // The barrier of the last chunk has made all codes visible.
-      const u32 column = 2 * tile.column + thread / 64 * 128;
-      const u32 width = 2 * params.common.n;
-      if (column < width)
-        store_scales(options.common, params.common, atoms(thread / 64), tile.expert, tile.row, column, width,
-                     thread % 64);
-    }
-    if (options.has_dprob) add_dprob(tile, sums.dprob);
-    if (options.common.has_amax) {
-      merge_maximum(params.common.amax + 2 * tile.expert, sums.amax[0]);
-      merge_maximum(params.common.amax + (2 * tile.expert + 1), sums.amax[1]);
-    }
-  }
-
-  /// After the last tile: shared memory may go once the stores have read it.
-  GEMMULE_DEVICE void finish() const {
-    if (thread == 0) ptx::wait_stores_read<0>();
-  }
-
- private:
   /// Those of 128 columns of D: 2 chunks.
-  GEMMULE_DEVICE ScaleAtoms atoms(u32 half) const {
-    constexpr u32 bytes = static_cast<u32>(layout::atom_bytes);
-    const Shared<u8> first = memory.bytes(staging.atoms + half * 2 * bytes);
-    return {first, first.bytes(bytes)};
+  GEMMULE_DEVICE ScaleAtoms atoms(const Place& own, u32 half) const {
+    const Shared<u8> first = own.memory.bytes(staging.atoms + half * 2 * scaled::atom_bytes);
+    return {first, first.bytes(scaled::atom_bytes)};
   }
 
-  /// Registers cannot be indexed: chunks are unrolled as far as the code fits the instruction cache.
-  GEMMULE_DEVICE void run_chunks(Accumulators& accumulators, const Tile& tile, const ScaledDgluFactors& f,
-                                 ScaledDgluSums& sums, u32& number) const {
-    constexpr u32 per_pass = 2;
-    u32 unreleased = end_of_tiles;  // in place, in the storing thread: the C buffer of the latest store
-#pragma unroll 1
-    for (u32 first = 0; first < chunks; first += per_pass) {
-#pragma unroll
-      for (u32 i = 0; i < per_pass; ++i) {
-        if ((first + i) * fragment::chunk_columns < tile.columns)
-          finish_chunk(ChunkAccumulators{accumulators, i * fragment::chunk_elements}, tile, f, first + i,
-                       unreleased, sums, number);
-        else if (options.common.quantize)
-          clear_chunk_scales(first + i);
-      }
-#pragma unroll
-      for (u32 half = 0; half < 2; ++half)
-        accumulators[half].template shift_down<static_cast<int>(per_pass * fragment::chunk_elements)>();
-    }
-    if (options.common.quantize && tile.columns <= (chunks - 1) * fragment::chunk_columns)
-      ptx::named_barrier_sync(named_barrier, ptx::warpgroup_size);  // after the last cleared codes
-    if (unreleased != end_of_tiles) {
-      ptx::wait_stores_read<0>();
-      ptx::arrive(c_empty + unreleased);
+  GEMMULE_DEVICE void run_chunk(const ChunkAccumulators& accumulators, u32 chunk, ScaledDgluSums& sums,
+                                u32& number) const {
+    const Place own = place();
+    if (chunk * fragment::chunk_columns < where(own).columns) {
+      compute_chunk(own, accumulators, chunk, sums, number);
+      finish_chunk(chunk, number);
+      number += 1;
+    } else if (options.common.quantize) {
+      clear_scales(atoms(own, chunk / 2), chunk % 2 * 2, own.thread);
+      clear_scales(atoms(own, chunk / 2), chunk % 2 * 2 + 1, own.thread);
     }
   }
 
-  GEMMULE_DEVICE void clear_chunk_scales(u32 chunk) const {
-    clear_scales(atoms(chunk / 2), chunk % 2 * 2, thread);
-    clear_scales(atoms(chunk / 2), chunk % 2 * 2 + 1, thread);
+  GEMMULE_DEVICE void sync_group(const Place& own) const {
+    ptx::named_barrier_sync(1 + own.group, ptx::warpgroup_size);
   }
 
-  GEMMULE_DEVICE void finish_chunk(const ChunkAccumulators& accumulators, const Tile& tile,
-                                   const ScaledDgluFactors& f, u32 chunk, u32& unreleased,
-                                   ScaledDgluSums& sums, u32& number) const {
+  GEMMULE_DEVICE Shared<u8> c_box(const Place& own, u32 index) const {
+    return own.memory.bytes(index * staging.c_bytes);
+  }
+  GEMMULE_DEVICE Shared<u8> d_box(const Place& own, u32 c_index) const {
+    return staging.in_place ? c_box(own, c_index) : own.memory.bytes(staging.d);
+  }
+  GEMMULE_DEVICE Shared<float> column_sums(const Place& own, u32 number) const {
+    return own.memory.bytes(staging.column_sums + number % 2 * scaled::column_sum_bytes).as<float>();
+  }
+
+  GEMMULE_DEVICE void compute_chunk(const Place& own, const ChunkAccumulators& accumulators, u32 chunk,
+                                    ScaledDgluSums& sums, u32 number) const {
     const ScaledOptions& o = options.common;
     const ChunkPlace at = ChunkPlace::of(number, staging.c_buffers);
-    ptx::wait(c_full + at.index, at.parity);
-    // Addresses are computed here, chunk by chunk: from tile to tile there is no register for them.
-    const u32 own = ptx::reread_thread_index() % ptx::warpgroup_size;
-    const bool storing = own == 0;
-    const Shared<u8> c = memory.bytes(at.index * staging.c_bytes);
-    const Shared<u8> d = staging.in_place ? c : memory.bytes(staging.d);
-    const Shared<u8> d_col = d.bytes(2 * scaled::box_bytes(o.d));
-    const Shared<float> column_sums =
-        memory.bytes(staging.column_sums + number % 2 * scaled::column_sum_bytes).as<float>();
-    const Shared<float> scratch =
-        memory.bytes(staging.scratch).as<float>() + own / 32 * scaled::quantize_scratch;
-    const u32 d_offset = box::thread_offset(o.d, own);
-    const ScaledDgluBoxes boxes{c.bytes(box::thread_offset(o.c, own)), d.bytes(d_offset),
-                                d_col.bytes(d_offset)};
-    scaled_dglu_chunk(options, accumulators, f, boxes, atoms(chunk / 2), chunk, own, scratch,
-                      column_sums + own / 32 * 64, sums, [&] {
-                        if (staging.in_place) return;
-                        // The last chunk's store must have read D.
-                        if (storing) ptx::wait_stores_read<0>();
-                        ptx::named_barrier_sync(named_barrier, ptx::warpgroup_size);
-                      });
+    const u32 warp = own.thread / 32;
+    const U32x4 words = ptx::load(tile_memory(own) + 1);
+    const ScaledDgluFactors factors{numerics::float_of(words.x), numerics::float_of(words.y),
+                                    own.memory.bytes(staging.prob).as<float>() + warp * 32};
+    ptx::wait(c_full(own.group) + at.index, at.parity);
+    scaled_dglu_chunk(
+        options, accumulators, factors, c_box(own, at.index).bytes(box::thread_offset(o.c, own.thread)),
+        chunk, own.thread % 32, column_sums(own, number) + warp * 64, sums, [&] {
+          const Place here = place();
+          if (!staging.in_place) {
+            // The last chunk's store must have read D.
+            if (here.thread == 0) ptx::wait_stores_read<0>();
+            sync_group(here);
+          }
+          const Shared<u8> d = d_box(here, at.index).bytes(box::thread_offset(o.d, here.thread));
+          const float norm_const = o.quantize ? numerics::float_of(ptx::load(tile_memory(here) + 1).z) : 1.0f;
+          return ScaledDgluTarget{
+              here.thread,
+              d,
+              d.bytes(2 * scaled::box_bytes(o.d)),
+              atoms(here, chunk / 2),
+              here.memory.bytes(staging.scratch).as<float>() + here.thread / 32 * scaled::quantize_scratch,
+              norm_const};
+        });
+  }
+
+  /// Stores what compute_chunk() has left in shared memory.
+  GEMMULE_DEVICE void finish_chunk(u32 chunk, u32 number) const {
     ptx::fence_async_shared();
-    ptx::named_barrier_sync(named_barrier, ptx::warpgroup_size);
-    if (storing) {
-      store_chunk(d, d_col, tile, chunk);
-      if (!staging.in_place) {
-        ptx::arrive(c_empty + at.index);
-      } else if (staging.c_buffers == 1) {
-        ptx::wait_stores_read<0>();
-        ptx::arrive(c_empty + at.index);
-      } else {
-        if (unreleased != end_of_tiles) {
-          ptx::wait_stores_read<1>();
-          ptx::arrive(c_empty + unreleased);
-        }
-        unreleased = at.index;
-      }
+    const Place own = place();
+    sync_group(own);
+    const u32 thread = own.thread;
+    if (thread == 0) {
+      const Shared<u8> d = d_box(own, ChunkPlace::of(number, staging.c_buffers).index);
+      store_chunk(d, d.bytes(2 * scaled::box_bytes(options.common.d)), where(own), chunk);
+      release_c(own, number, chunk);
     }
-    if (options.has_dbias && own < 64) store_column_sum(column_sums, tile, chunk, own);
-    number += 1;
+    if (options.has_dbias && thread < 64)
+      store_column_sum(thread, column_sums(own, number), where(own), chunk);
+  }
+
+  /// In place, a buffer is free once its store has read it: the last one's, so that this one's need not be waited for.
+  GEMMULE_DEVICE void release_c(const Place& own, u32 number, u32 chunk) const {
+    u32 released = number;
+    if (staging.in_place && staging.c_buffers == 1) ptx::wait_stores_read<0>();
+    if (staging.in_place && staging.c_buffers > 1) {
+      if (chunk == 0) return;
+      ptx::wait_stores_read<1>();
+      released = number - 1;
+    }
+    ptx::arrive(c_empty(own.group) + ChunkPlace::of(released, staging.c_buffers).index);
+  }
+
+  GEMMULE_DEVICE void store_tile_scales(const Place& own, const Where& tile) const {
+    // The barrier of the last chunk has made its codes visible; cleared ones came later.
+    if (tile.columns <= (chunks - 1) * fragment::chunk_columns) sync_group(own);
+    const u32 half = own.thread / 64;
+    const u32 column = 2 * tile.column + half * 128;
+    const u32 width = 2 * params.common.n;
+    if (column < width)
+      store_scales(options.common, params.common, atoms(own, half), tile.expert, tile.row, column, width,
+                   own.thread % 64);
   }
 
   GEMMULE_DEVICE void store_boxes(const ptx::TensorMap* map, Shared<u8> from, i32 x, i32 y) const {
@@ -206,7 +257,7 @@ struct ScaledDgluEpilogue {
                    from.bytes(scaled::box_bytes(options.common.d)), ptx::CachePolicy::evict_first);
   }
 
-  GEMMULE_DEVICE void store_chunk(Shared<u8> d, Shared<u8> d_col, const Tile& tile, u32 chunk) const {
+  GEMMULE_DEVICE void store_chunk(Shared<u8> d, Shared<u8> d_col, const Where& tile, u32 chunk) const {
     const i32 x = static_cast<i32>(2 * (tile.column + chunk * fragment::chunk_columns));
     const i32 y = static_cast<i32>(tile.row);
     store_boxes(&params.common.d, d, x, y);
@@ -218,17 +269,17 @@ struct ScaledDgluEpilogue {
   }
 
   /// Adds the four warps' sums of one of the chunk's 64 columns.
-  GEMMULE_DEVICE void store_column_sum(Shared<float> sums, const Tile& tile, u32 chunk, u32 own) const {
-    float sum = ptx::load(sums + own);
+  GEMMULE_DEVICE void store_column_sum(u32 thread, Shared<float> sums, const Where& tile, u32 chunk) const {
+    float sum = ptx::load(sums + thread);
 #pragma unroll
-    for (u32 warp = 1; warp < scaled::warps_per_group; ++warp) sum += ptx::load(sums + (warp * 64 + own));
+    for (u32 warp = 1; warp < scaled::warps_per_group; ++warp) sum += ptx::load(sums + (warp * 64 + thread));
     const i64 row_tile = tile.row / scaled::box_rows;
-    const u32 column = 2 * (tile.column + chunk * fragment::chunk_columns) + own;
+    const u32 column = 2 * (tile.column + chunk * fragment::chunk_columns) + thread;
     ptx::store(params.column_sums + (row_tile * (2 * i64{params.common.n}) + column), sum);
   }
 
-  GEMMULE_DEVICE void add_dprob(const Tile& tile, float sum) const {
-    const i64 m = tile.row + thread / 32 * 32 + scaled_line(thread % 32);
+  GEMMULE_DEVICE void add_dprob(const Place& own, const Where& tile, float sum) const {
+    const i64 m = tile.row + own.thread / 32 * 32 + scaled_line(own.thread % 32);
     if (options.deterministic)
       ptx::store(params.dprob + (tile.column / scaled::tile_n) * params.common.m + m, sum);
     else

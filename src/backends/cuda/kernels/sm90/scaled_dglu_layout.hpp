@@ -18,7 +18,7 @@ inline constexpr u32 dglu_staging_limit = 54 * 1024;
 struct ScaledDgluStaging {
   u32 c_buffers = 0;
   u32 c_bytes = 0, d_bytes = 0;  ///< of a chunk
-  u32 d = 0, atoms = 0, scratch = 0, column_sums = 0, prob = 0;
+  u32 d = 0, atoms = 0, scratch = 0, column_sums = 0, prob = 0, tile = 0;
   u32 bytes = 0;          ///< a multiple of 1024
   bool in_place = false;  ///< D is written over the C that a thread has read
 };
@@ -33,8 +33,8 @@ GEMMULE_HD constexpr ScaledDgluStaging scaled_dglu_staging(const ScaledDgluOptio
   const u32 atoms = o.quantize ? 4 * scaled::atom_bytes : 0;
   const u32 scratch = o.quantize ? scaled::warps_per_group * scaled::quantize_scratch * 4 : 0;
   const u32 sums = options.has_dbias ? 2 * scaled::column_sum_bytes : 0;
-  const u32 prob = scaled::box_rows * 4;
-  const u32 rest = s.d_bytes + atoms + scratch + sums + prob;
+  const u32 prob = scaled::box_rows * 4, tile = scaled::warps_per_group * 32;
+  const u32 rest = s.d_bytes + atoms + scratch + sums + prob + tile;
   const u32 wanted = s.in_place ? 4 : 2;
   while (s.c_buffers < wanted && (s.c_buffers + 1) * s.c_bytes + rest <= available) s.c_buffers += 1;
   s.d = s.c_buffers * s.c_bytes;
@@ -42,7 +42,8 @@ GEMMULE_HD constexpr ScaledDgluStaging scaled_dglu_staging(const ScaledDgluOptio
   s.scratch = s.atoms + atoms;
   s.column_sums = s.scratch + scratch;
   s.prob = s.column_sums + sums;
-  s.bytes = (s.prob + prob + 1023) / 1024 * 1024;
+  s.tile = s.prob + prob;
+  s.bytes = (s.tile + tile + 1023) / 1024 * 1024;
   return s;
 }
 

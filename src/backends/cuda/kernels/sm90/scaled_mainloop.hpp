@@ -58,6 +58,7 @@ struct ScaledShared {
 struct ScaledRing {
   u32 index = 0;
   u32 parity = 0;
+  GEMMULE_DEVICE static ScaledRing after(u32 count, u32 size) { return {count % size, count / size % 2}; }
   GEMMULE_DEVICE void advance(u32 size) {
     index += 1;
     if (index == size) {
@@ -348,9 +349,9 @@ struct ScaledMainloop {
 
   // ---------------------------------------------------------------------------------------------- math warpgroups
 
-  /// Positions in the rings, the same for both math warpgroups.
+  /// Where a math warpgroup is in the rings: few registers from tile to tile.
   struct Position {
-    ScaledRing at, b_at;
+    u32 stages = 0;  ///< that lie behind it
   };
 
   /// Raw bytes of a thread's two rows of one half, and their scales.
@@ -424,7 +425,9 @@ struct ScaledMainloop {
     constexpr u32 most_steps = 2;
     const u32 steps = scaled::steps_per_stage(options);
     const RowOffsets offsets = row_offsets(group);
-    ScaledRing& at = position.at;
+    ScaledRing at = ScaledRing::after(position.stages, layout.stages);
+    ScaledRing b_at = ScaledRing::after(position.stages * steps, layout.b_buffers);
+    position.stages += stage_count();
     Selection selection = Selection::of(options, thread % 4);
     Operands operands[2];
     // Not by the first multiplications: those of the second half would find registers that the compiler defines under those
@@ -442,9 +445,9 @@ struct ScaledMainloop {
         if (unit >= 2 * steps) break;
         const u32 half = unit / steps, step = unit % steps;
         if (half == 0) {
-          ptx::wait(shared.b_full + position.b_at.index, position.b_at.parity);
-          b_index[step] = position.b_at.index;
-          position.b_at.advance(layout.b_buffers);
+          ptx::wait(shared.b_full + b_at.index, b_at.parity);
+          b_index[step] = b_at.index;
+          b_at.advance(layout.b_buffers);
         }
         multiply_unit<width>(sums[half], operands[unit % 2], descriptor(b_index[step]));
         // The next unit's bytes; the unit before this one is over after the wait.
@@ -490,16 +493,19 @@ struct ScaledMainloop {
   /// A tile of 128 rows, of which the second warpgroup has none: it lets all buffers pass.
   GEMMULE_DEVICE void skip_tile(Position& position) const {
     const u32 stages = stage_count();
+    ScaledRing at = ScaledRing::after(position.stages, layout.stages);
+    ScaledRing b_at = ScaledRing::after(position.stages * scaled::steps_per_stage(options), layout.b_buffers);
+    position.stages += stages;
 #pragma unroll 1
     for (u32 i = 0; i < stages; ++i) {
-      ptx::wait(shared.full + position.at.index, position.at.parity);
-      release(shared.empty + position.at.index);
-      position.at.advance(layout.stages);
+      ptx::wait(shared.full + at.index, at.parity);
+      release(shared.empty + at.index);
+      at.advance(layout.stages);
 #pragma unroll
       for (u32 step = 0; step < scaled::steps_per_stage(options); ++step) {
-        ptx::wait(shared.b_full + position.b_at.index, position.b_at.parity);
-        release(shared.b_empty + position.b_at.index);
-        position.b_at.advance(layout.b_buffers);
+        ptx::wait(shared.b_full + b_at.index, b_at.parity);
+        release(shared.b_empty + b_at.index);
+        b_at.advance(layout.b_buffers);
       }
     }
   }
@@ -509,7 +515,8 @@ struct ScaledMainloop {
 ///   static constexpr bool feeds_c;                       warp 1 of the feeding warpgroup reads the tiles and runs feed_c()
 ///   static void init_barriers(const Layout&, Barrier first);
 ///   void feed_c() const;                                 reads every tile record
-///   void epilogue(ScaledAccumulators&, const RowTile&, u32 group);   by one math warpgroup
+///   void begin(const RowTile&, u32 group);               by one math warpgroup, before the main loop of a tile
+///   void epilogue(ScaledAccumulators&, const RowTile&, u32 group);   after it
 ///   void finish(u32 group);                              after its last tile
 /// and is built from {options, params, layout, base of shared memory, first free barrier, thread in its warpgroup}.
 template <class Operator, class Options, class Params>
@@ -556,17 +563,21 @@ GEMMULE_DEVICE void run_scaled(const Options& options, const Params& params, con
   } else {
     ptx::raise_registers<ScaledMainloop::math_registers>();
     const u32 group = role - 2;
-    RingState tile_at;
     ScaledMainloop::Position position;
-    for (;;) {
+    for (u32 tiles = 0;; ++tiles) {
+      RingState tile_at{tiles % TileRing::size, tiles / TileRing::size % 2};
       const RowTile tile = read_row_tile(loop.shared.tiles, tile_at);
       if (tile.row == end_of_tiles) break;
       if (tile.rows <= group * 128) {
         loop.skip_tile(position);
         continue;
       }
+      op.begin(tile, group);
       ScaledAccumulators sums;
-      loop.multiply_tile(tile, group, sums, position);
+      // With its own thread index, so that what follows from it occupies no registers in the epilogue.
+      const ScaledMainloop own{loop.options, loop.params, loop.layout, loop.shared,
+                               ptx::reread_thread_index() % ptx::warpgroup_size};
+      own.multiply_tile(tile, group, sums, position);
       op.epilogue(sums, tile, group);
     }
     op.finish(group);

@@ -49,6 +49,8 @@ struct ScaledSrelu {
     return f;
   }
 
+  GEMMULE_DEVICE void begin(const RowTile&, u32) const {}
+
   GEMMULE_DEVICE void epilogue(ScaledAccumulators& sums, const RowTile& tile, u32 group) {
     const ScaledOptions& common = options.common;
     const u32 row = tile.row + group * 128;
