@@ -25,9 +25,6 @@ struct ChunkPlace {
 
 struct ScaledDgluEpilogue {
   static constexpr u32 chunks = scaled::tile_n / fragment::chunk_columns;
-  /// Chunks that are unrolled (registers cannot be indexed): all four would not stay in the instruction cache.
-  static constexpr u32 chunks_per_pass = 2;
-
   using Accumulators = ptx::Accumulator<scaled::tile_n>[2];
 
   const ScaledDgluOptions& options;
@@ -88,14 +85,9 @@ struct ScaledDgluEpilogue {
   GEMMULE_DEVICE void run(Accumulators& accumulators, u32& number) const {
     ScaledDgluSums sums;
 #pragma unroll 1
-    for (u32 first = 0; first < chunks; first += chunks_per_pass) {
-#pragma unroll
-      for (u32 i = 0; i < chunks_per_pass; ++i)
-        run_chunk(ChunkAccumulators{accumulators, i * fragment::chunk_elements}, first + i, sums, number);
-#pragma unroll
-      for (u32 half = 0; half < 2; ++half)
-        accumulators[half]
-            .template shift_down<static_cast<int>(chunks_per_pass * fragment::chunk_elements)>();
+    for (u32 chunk = 0; chunk < chunks; ++chunk) {
+      run_chunk(accumulators, chunk, sums, number);
+      bring_down_next(accumulators, chunk);
     }
     const Place own = place();
     const Where tile = where(own);
@@ -141,13 +133,26 @@ struct ScaledDgluEpilogue {
     return {words.x, words.y, words.z, words.w};
   }
 
-  /// Accumulators of one chunk.
-  struct ChunkAccumulators {
+  /// Puts the accumulators of the chunk after this one where those of chunk 0 were: registers cannot be indexed, and unrolled
+  /// chunks would not stay in the instruction cache. All of the old ones are replaced, so that they live no longer.
+  GEMMULE_DEVICE static void bring_down_next(Accumulators& accumulators, u32 chunk) {
+    const auto bring = [&](u32 next) {
+#pragma unroll
+      for (u32 half = 0; half < 2; ++half)
+        accumulators[half].bring_down(static_cast<int>(next * fragment::chunk_elements),
+                                      static_cast<int>(fragment::chunk_elements));
+    };
+    static_assert(chunks == 4);
+    if (chunk == 0)
+      bring(1);
+    else if (chunk == 1)
+      bring(2);
+    else
+      bring(3);
+  }
+  struct FirstChunk {
     const Accumulators& all;
-    u32 first;
-    GEMMULE_DEVICE float get(u32 half, u32 element) const {
-      return all[half].get(static_cast<int>(first + element));
-    }
+    GEMMULE_DEVICE float get(u32 half, u32 element) const { return all[half].get(static_cast<int>(element)); }
   };
 
   /// Those of 128 columns of D: 2 chunks.
@@ -156,11 +161,11 @@ struct ScaledDgluEpilogue {
     return {first, first.bytes(scaled::atom_bytes)};
   }
 
-  GEMMULE_DEVICE void run_chunk(const ChunkAccumulators& accumulators, u32 chunk, ScaledDgluSums& sums,
+  GEMMULE_DEVICE void run_chunk(const Accumulators& accumulators, u32 chunk, ScaledDgluSums& sums,
                                 u32& number) const {
     const Place own = place();
     if (chunk * fragment::chunk_columns < where(own).columns) {
-      compute_chunk(own, accumulators, chunk, sums, number);
+      compute_chunk(own, FirstChunk{accumulators}, chunk, sums, number);
       finish_chunk(chunk, number);
       number += 1;
     } else if (options.common.quantize) {
@@ -183,7 +188,7 @@ struct ScaledDgluEpilogue {
     return own.memory.bytes(staging.column_sums + number % 2 * scaled::column_sum_bytes).as<float>();
   }
 
-  GEMMULE_DEVICE void compute_chunk(const Place& own, const ChunkAccumulators& accumulators, u32 chunk,
+  GEMMULE_DEVICE void compute_chunk(const Place& own, const FirstChunk& accumulators, u32 chunk,
                                     ScaledDgluSums& sums, u32 number) const {
     const ScaledOptions& o = options.common;
     const ChunkPlace at = ChunkPlace::of(number, staging.c_buffers);
