@@ -84,10 +84,14 @@ struct ScaledDgluEpilogue {
   /// After it. `number` counts the warpgroup's chunks from tile to tile.
   GEMMULE_DEVICE void run(Accumulators& accumulators, u32& number) const {
     ScaledDgluSums sums;
-#pragma unroll 1
-    for (u32 chunk = 0; chunk < chunks; ++chunk) {
-      run_chunk(accumulators, chunk, sums, number);
-      bring_down_next(accumulators, chunk);
+    u32 chunk = 0;
+    for (;;) {
+      compute_chunk(FirstChunk{accumulators}, chunk, sums, number);
+      finish_chunk(chunk, number);
+      number += 1;
+      chunk += 1;
+      if (chunk * fragment::chunk_columns >= where(place()).columns) break;
+      bring_down(accumulators, chunk);
     }
     const Place own = place();
     const Where tile = where(own);
@@ -95,7 +99,7 @@ struct ScaledDgluEpilogue {
       ptx::wait_stores_read<0>();
       ptx::arrive(c_empty(own.group) + ChunkPlace::of(number - 1, staging.c_buffers).index);
     }
-    if (options.common.quantize) store_tile_scales(own, tile);
+    if (options.common.quantize) store_tile_scales(own, tile, chunk);
     if (options.has_dprob) add_dprob(own, tile, sums.dprob);
     if (options.common.has_amax) {
       merge_maximum(params.common.amax + 2 * tile.expert, sums.amax[0]);
@@ -133,9 +137,9 @@ struct ScaledDgluEpilogue {
     return {words.x, words.y, words.z, words.w};
   }
 
-  /// Puts the accumulators of the chunk after this one where those of chunk 0 were: registers cannot be indexed, and unrolled
+  /// Puts the accumulators of chunk 1, 2 or 3 where those of chunk 0 were: registers cannot be indexed, and unrolled
   /// chunks would not stay in the instruction cache. All of the old ones are replaced, so that they live no longer.
-  GEMMULE_DEVICE static void bring_down_next(Accumulators& accumulators, u32 chunk) {
+  GEMMULE_DEVICE static void bring_down(Accumulators& accumulators, u32 chunk) {
     const auto bring = [&](u32 next) {
 #pragma unroll
       for (u32 half = 0; half < 2; ++half)
@@ -143,9 +147,9 @@ struct ScaledDgluEpilogue {
                                       static_cast<int>(fragment::chunk_elements));
     };
     static_assert(chunks == 4);
-    if (chunk == 0)
+    if (chunk == 1)
       bring(1);
-    else if (chunk == 1)
+    else if (chunk == 2)
       bring(2);
     else
       bring(3);
@@ -159,19 +163,6 @@ struct ScaledDgluEpilogue {
   GEMMULE_DEVICE ScaleAtoms atoms(const Place& own, u32 half) const {
     const Shared<u8> first = own.memory.bytes(staging.atoms + half * 2 * scaled::atom_bytes);
     return {first, first.bytes(scaled::atom_bytes)};
-  }
-
-  GEMMULE_DEVICE void run_chunk(const Accumulators& accumulators, u32 chunk, ScaledDgluSums& sums,
-                                u32& number) const {
-    const Place own = place();
-    if (chunk * fragment::chunk_columns < where(own).columns) {
-      compute_chunk(own, FirstChunk{accumulators}, chunk, sums, number);
-      finish_chunk(chunk, number);
-      number += 1;
-    } else if (options.common.quantize) {
-      clear_scales(atoms(own, chunk / 2), chunk % 2 * 2, own.thread);
-      clear_scales(atoms(own, chunk / 2), chunk % 2 * 2 + 1, own.thread);
-    }
   }
 
   GEMMULE_DEVICE void sync_group(const Place& own) const {
@@ -188,9 +179,10 @@ struct ScaledDgluEpilogue {
     return own.memory.bytes(staging.column_sums + number % 2 * scaled::column_sum_bytes).as<float>();
   }
 
-  GEMMULE_DEVICE void compute_chunk(const Place& own, const FirstChunk& accumulators, u32 chunk,
-                                    ScaledDgluSums& sums, u32 number) const {
+  GEMMULE_DEVICE void compute_chunk(const FirstChunk& accumulators, u32 chunk, ScaledDgluSums& sums,
+                                    u32 number) const {
     const ScaledOptions& o = options.common;
+    const Place own = place();
     const ChunkPlace at = ChunkPlace::of(number, staging.c_buffers);
     const u32 warp = own.thread / 32;
     const U32x4 words = ptx::load(tile_memory(own) + 1);
@@ -245,9 +237,16 @@ struct ScaledDgluEpilogue {
     ptx::arrive(c_empty(own.group) + ChunkPlace::of(released, staging.c_buffers).index);
   }
 
-  GEMMULE_DEVICE void store_tile_scales(const Place& own, const Where& tile) const {
-    // The barrier of the last chunk has made its codes visible; cleared ones came later.
-    if (tile.columns <= (chunks - 1) * fragment::chunk_columns) sync_group(own);
+  /// `end`: chunks that exist.
+  GEMMULE_DEVICE void store_tile_scales(const Place& own, const Where& tile, u32 end) const {
+    // The barrier of the last chunk has made its codes visible.
+    if (end < chunks) {
+      for (u32 chunk = end; chunk < chunks; ++chunk) {
+        clear_scales(atoms(own, chunk / 2), chunk % 2 * 2, own.thread);
+        clear_scales(atoms(own, chunk / 2), chunk % 2 * 2 + 1, own.thread);
+      }
+      sync_group(own);
+    }
     const u32 half = own.thread / 64;
     const u32 column = 2 * tile.column + half * 128;
     const u32 width = 2 * params.common.n;
