@@ -11,32 +11,8 @@ namespace {
 using model::Hazard;
 using model::Op;
 
-std::string name_of(const TensorCase& c) {
-  static constexpr const char* types[] = {"bf16", "e4m3", "e5m2", "mxf4", "nvf4", "nvf4 with e8m0"};
-  return std::string(types[static_cast<int>(c.type)]) + ", " + std::to_string(c.ctas) + " CTAs, " +
-         std::to_string(c.m) + " x " + std::to_string(c.n) + (c.b_n_major ? ", B n-major" : "");
-}
-
 TEST(ModelTensor, ComputesWhatIsDocumented) {
-  const TensorCase cases[] = {
-      {.type = TensorType::bf16, .ctas = 1, .m = 128, .n = 64},
-      {.type = TensorType::bf16, .ctas = 1, .m = 128, .n = 256},
-      {.type = TensorType::bf16, .ctas = 1, .m = 128, .n = 128, .b_n_major = true},
-      {.type = TensorType::bf16, .ctas = 1, .m = 64, .n = 32},
-      {.type = TensorType::bf16, .ctas = 2, .m = 256, .n = 128},
-      {.type = TensorType::bf16, .ctas = 2, .m = 128, .n = 128},
-      {.type = TensorType::bf16, .ctas = 2, .m = 256, .n = 256, .b_n_major = true},
-      {.type = TensorType::e4m3, .ctas = 1, .m = 128, .n = 64},
-      {.type = TensorType::e5m2, .ctas = 1, .m = 128, .n = 192},
-      {.type = TensorType::e4m3, .ctas = 1, .m = 128, .n = 256, .b_n_major = true},
-      {.type = TensorType::e4m3, .ctas = 2, .m = 256, .n = 256},
-      {.type = TensorType::mxf4, .ctas = 1, .m = 128, .n = 128},
-      {.type = TensorType::mxf4, .ctas = 2, .m = 256, .n = 64},
-      {.type = TensorType::nvf4, .ctas = 1, .m = 128, .n = 160},
-      {.type = TensorType::nvf4_e8m0, .ctas = 1, .m = 128, .n = 64},
-      {.type = TensorType::nvf4, .ctas = 2, .m = 256, .n = 128},
-  };
-  for (const TensorCase& c : cases) {
+  for (const TensorCase& c : litmus::tensor_cases()) {
     const TensorData data(c, 7);
     for (const model::Timing timing : {model::Timing::early, model::Timing::late, model::Timing::random}) {
       const TensorOutcome r = run_tensor_kernel(data, {.seed = 3, .timing = timing});
