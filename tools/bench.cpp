@@ -130,12 +130,16 @@ std::vector<PlannedCase> planned_on_device(const BenchArguments& given, std::vec
   return cases;
 }
 
-/// auto: the device when it takes every case, otherwise the processor. cuda: what the device takes, and a line about what
-/// it does not; throws when that is everything.
+/// auto: the device when it takes every case and nothing is asked of the processor, otherwise the processor. cuda: what the
+/// device takes, and a line about what it does not; throws when that is everything.
 std::vector<PlannedCase> choose_cases(const BenchArguments& given, const Terminal& terminal,
                                       bool& on_device) {
   on_device = false;
-  if (given.backend == "cpu") return plan(given, false);
+  const bool wants_cpu = given.threads != 0 || given.cpu_time;
+  if (given.backend == "cuda" && wants_cpu)
+    throw InvalidArgument(
+        "--threads, --cpu-time: not with --backend cuda, a device is timed by its own events");
+  if (given.backend == "cpu" || wants_cpu) return plan(given, false);
   std::vector<std::string> refused;
   std::vector<PlannedCase> cases = planned_on_device(given, refused);
   if (given.backend == "auto" && !refused.empty()) return plan(given, false);
@@ -202,8 +206,6 @@ void describe_device(const BenchArguments& given, BenchReport& report) {
 int bench_command(const BenchArguments& given, const Terminal& terminal) {
   bool on_device = false;
   const std::vector<PlannedCase> cases = choose_cases(given, terminal, on_device);
-  if (on_device && given.cpu_time)
-    throw InvalidArgument("--cpu-time: only with --backend cpu, a device is timed by its own events");
   if (!given.json.empty()) io::check_writable(given.json, {given.csv, given.html});
   if (!given.csv.empty()) io::check_writable(given.csv, {given.html});
   if (!given.html.empty()) io::check_writable(given.html);

@@ -40,6 +40,18 @@ TEST(Bench, DevicesNeedADriver) {
   EXPECT_THAT(finished.err, HasSubstr("libcuda.so.1"));
 }
 
+TEST(Bench, OptionsOfTheProcessorAreRefusedOnDevices) {
+  for (const std::vector<std::string>& option :
+       {std::vector<std::string>{"--threads", "2"}, {"--cpu-time"}}) {
+    std::vector<std::string> arguments{"bench", "--backend", "cuda"};
+    arguments.insert(arguments.end(), option.begin(), option.end());
+    const Finished finished = gemmule(arguments);
+    EXPECT_EQ(finished.code, 2);
+    expect_one_line(finished, option[0]);
+    EXPECT_THAT(finished.err, HasSubstr(option[0]));
+  }
+}
+
 TEST(Bench, TimesADeviceWhereThereIsOne) {
   const Problem problem = bench::make_problem(Op::dglu, "bf16", 8, 64, 64);
   if (const std::string why = cuda::refusal(problem, 0); !why.empty()) GTEST_SKIP() << "NOT TESTED: " << why;
