@@ -27,8 +27,8 @@ using ptx::TensorAddress;
 
 namespace sm100 {
 
-inline constexpr u32 feed_registers = 48;
-inline constexpr u32 epilogue_registers = 224;
+inline constexpr u32 feed_registers = 80;
+inline constexpr u32 epilogue_registers = 208;
 static_assert(128 * feed_registers + 256 * epilogue_registers <= threads * 168,
               "registers come from what the launch bound of 168 gives");
 
