@@ -1,4 +1,4 @@
-"""Host time of one grouped_gemm_dglu call from Python on a cached plan, beside torch._grouped_mm's own.
+"""Host time of one call of each operator from Python on a cached plan, beside torch._grouped_mm's own.
 
     python3 python_overhead.py
 
@@ -43,10 +43,29 @@ def main() -> None:
     def grouped_mm():
         torch._grouped_mm(a[:, :, 0], b.transpose(1, 2), offs=offsets)
 
-    for name, call in (("gemmule wrapper", wrapper), ("torch._grouped_mm", grouped_mm)):
-        for _ in range(20):
-            call()
-        print(f"{name:20s} {host_us(call):7.1f} us of host time a call   ({torch.cuda.get_device_name()})")
+    def scales(length, count):
+        memory = torch.full((count, length // 128, k // 128, 32, 4, 4), 127, device="cuda", dtype=torch.uint8)
+        return memory.view(torch.float8_e8m0fnu).permute(3, 4, 1, 5, 2, 0)
+
+    fp8 = torch.float8_e4m3fn
+    scaled = {
+        "a_tensor": a.to(fp8), "b_tensor": b.to(fp8).permute(1, 2, 0), "sfa_tensor": scales(m, 1), "sfb_tensor": scales(n, experts),
+        "padded_offsets": offsets, "alpha_tensor": ones, "prob_tensor": prob, "norm_const_tensor": ones[:1], "sf_vec_size": 32,
+        "d_dtype": fp8,
+    }  # fmt: skip
+
+    def srelu():
+        gemmule.grouped_gemm_srelu_wrapper_sm100(**scaled)
+
+    named = (("dglu, BF16", wrapper), ("srelu, MXFP8 in and out", srelu), ("torch._grouped_mm", grouped_mm))
+    for name, call in named:
+        try:
+            for _ in range(20):
+                call()
+        except NotImplementedError as error:
+            print(f"{name:24s} no kernel: {error}")
+            continue
+        print(f"{name:24s} {host_us(call):7.1f} us of host time a call   ({torch.cuda.get_device_name()})")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from typing import Any
 
@@ -13,6 +14,7 @@ from reference import FORMATS, ML, Problem
 
 class Numpy:
     name = "numpy"
+    on_device = False
 
     def array(self, array: np.ndarray, dtype: str) -> Any:
         """Memory of ``array`` (codes as bytes for the small types) seen as ``dtype``."""
@@ -32,6 +34,7 @@ class Numpy:
 
 class Torch:
     name = "torch"
+    on_device = False
 
     def __init__(self) -> None:
         import torch
@@ -58,6 +61,58 @@ class Torch:
         return int(tensor.data_ptr())
 
 
+class CudaTorch(Torch):
+    """PyTorch tensors on the current CUDA device."""
+
+    on_device = True
+
+    def array(self, array: np.ndarray, dtype: str) -> Any:
+        return super().array(array, dtype).cuda()
+
+    def numpy(self, tensor: Any) -> np.ndarray:
+        return super().numpy(tensor.cpu())
+
+
+class Cupy(Numpy):
+    name = "cupy"
+    on_device = True
+
+    def __init__(self) -> None:
+        import cupy
+
+        self.cupy = cupy
+
+    def array(self, array: np.ndarray, dtype: str) -> Any:
+        """CuPy has no kernels for the types of ml_dtypes, but takes arrays of them."""
+        bits = self.cupy.asarray(array.view(f"u{array.dtype.itemsize}"))
+        try:
+            return bits.view(ML.get(dtype, array.dtype))
+        except (TypeError, ValueError) as error:
+            pytest.skip(f"CuPy {self.cupy.__version__} has no arrays of {dtype}: {error}")
+
+    def numpy(self, array: Any) -> np.ndarray:
+        return self.cupy.asnumpy(array.view(f"u{array.dtype.itemsize}")).view(array.dtype)
+
+    def address(self, array: Any) -> int:
+        return int(array.data.ptr)
+
+
+def devices() -> list[str]:
+    """Names for make() of the frameworks that find a CUDA device here."""
+    found = []
+    if torch_wanted() and importlib.util.find_spec("torch"):
+        import torch
+
+        if torch.cuda.is_available():
+            found.append("cuda")
+    if importlib.util.find_spec("cupy"):
+        import cupy
+
+        if cupy.cuda.is_available():
+            found.append("cupy")
+    return found
+
+
 def torch_wanted() -> bool:
     return os.environ.get("GEMMULE_PYTHON_TORCH", "1") != "0"
 
@@ -65,12 +120,14 @@ def torch_wanted() -> bool:
 def make(name: str) -> Any:
     if name == "numpy":
         return Numpy()
+    if name == "cupy":
+        return Cupy()
     if not torch_wanted():
         pytest.skip("GEMMULE_PYTHON_TORCH=0")
-    return Torch()
+    return CudaTorch() if name == "cuda" else Torch()
 
 
-def document_scales(memory: np.ndarray) -> np.ndarray:
+def document_scales(memory: Any) -> Any:
     """(L, R, B, 32, 4, 4) -> the permuted view (32, 4, R, 4, B, L)."""
     return memory.transpose(3, 4, 1, 5, 2, 0)
 
@@ -81,9 +138,8 @@ def memory_scales(array: np.ndarray) -> np.ndarray:
 
 
 def scales(fw: Any, memory: np.ndarray, dtype: str) -> Any:
-    if fw.name == "numpy":
-        return document_scales(memory.view(ML[dtype]))
-    return fw.array(memory, dtype).permute(3, 4, 1, 5, 2, 0)
+    array = fw.array(memory, dtype)
+    return array.permute(3, 4, 1, 5, 2, 0) if fw.name == "torch" else document_scales(array)
 
 
 class Call:
@@ -95,7 +151,7 @@ class Call:
         self.a = fw.array(p.a, element)[:, :, None]
         keep = p.b if weights != "discrete_n" else np.ascontiguousarray(p.b.transpose(0, 2, 1))
         self.b_memory = fw.array(keep, element)
-        permuted = self.b_memory.transpose(1, 2, 0) if fw.name == "numpy" else self.b_memory.permute(1, 2, 0)
+        permuted = self.b_memory.permute(1, 2, 0) if fw.name == "torch" else self.b_memory.transpose(1, 2, 0)
         self.b = permuted if weights == "dense" else None
         self.sfa = self.sfb = self.sfb_memory = None
         if scale is not None:
@@ -133,4 +189,4 @@ class Call:
         return out
 
 
-__all__ = ["Call", "Numpy", "Torch", "make", "memory_scales", "ml_dtypes", "scales"]
+__all__ = ["Call", "Numpy", "Torch", "devices", "make", "memory_scales", "ml_dtypes", "scales"]

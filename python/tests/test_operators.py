@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import frameworks
 import gemmule
 import numpy as np
 import pytest
@@ -11,6 +12,12 @@ import reference as ref
 from frameworks import Call, memory_scales
 
 ROWS = [256, 0, 512]
+
+
+@pytest.fixture(params=["numpy", "torch", *frameworks.devices()])
+def fw(request: pytest.FixtureRequest) -> Any:
+    """On machines with CUDA devices also PyTorch ("cuda") and CuPy there."""
+    return frameworks.make(request.param)
 
 
 def matrix(fw: Any, tensor: Any) -> np.ndarray:
@@ -153,12 +160,12 @@ def same(fw: Any, x: Any, y: Any) -> bool:
 def like(fw: Any, tensor: Any) -> Any:
     """Zeros with the strides of ``tensor``."""
     if fw.name == "torch":
-        out = fw.torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+        out = fw.torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
         (out.view(fw.torch.uint8) if out.element_size() == 1 else out).zero_()
         return out
     order = np.argsort([-s for s in tensor.strides], kind="stable")
-    memory = np.zeros([tensor.shape[i] for i in order], tensor.dtype)
-    return memory.transpose(np.argsort(order))
+    memory = fw.array(np.zeros([tensor.shape[i] for i in order], tensor.dtype), tensor.dtype.name)
+    return memory.transpose([int(i) for i in np.argsort(order)])
 
 
 @pytest.mark.parametrize("weights", ["dense", "discrete_k"])
@@ -301,6 +308,6 @@ class HandleOnly:
 
 
 @pytest.mark.parametrize("stream", [None, 0, HandleOnly()])
-def test_streams_do_not_matter_on_the_cpu(fw: Any, stream: Any) -> None:
+def test_streams_may_be_anything_with_a_handle(fw: Any, stream: Any) -> None:
     p = ref.make_problem("srelu", "mxfp4", [256], n=64, k=64)
     assert gemmule.grouped_gemm_srelu_wrapper(**Call(fw, p).srelu(), current_stream=stream)["c_tensor"] is not None
