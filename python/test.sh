@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 [ -x .venv/bin/python ] || python3 -m venv .venv
 python=.venv/bin/python
 packages=(scikit-build-core==0.11.6 nanobind==2.9.2 numpy==2.3.5 ml_dtypes==0.5.4 pytest==8.4.2 mypy==1.18.2
-          ruff==0.14.1 jax==0.7.1 jaxlib==0.7.1)
+          ruff==0.14.1 jax==0.7.1 jaxlib==0.7.1 matplotlib==3.10.7)
 if [ "${GEMMULE_PYTHON_TORCH:-1}" != 0 ]; then
   packages+=(torch==2.11.0)
 else
