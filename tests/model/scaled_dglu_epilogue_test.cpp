@@ -66,7 +66,7 @@ void run_cta(const Call& call) {
     }
     return;
   }
-  u32 number = 0;
+  epilogue.start();
   for (std::size_t i = ptx::cta_index(); i < call.tiles.size(); i += ctas) {
     if (!takes(call, call.tiles[i], group)) continue;
     Tile tile = call.tiles[i];
@@ -83,7 +83,7 @@ void run_cta(const Call& call) {
           accumulators[r / 2].values()[n * 16 + fragment::element(r, j)] =
               row[tile.column + n * 32 + fragment::column(thread % 32) + j];
     }
-    epilogue.run(accumulators, number);
+    epilogue.run(accumulators);
   }
   epilogue.finish();
 }

@@ -16,7 +16,6 @@ struct ScaledDglu {
   Shared<u8> base;
   Barrier first_barrier;
   u32 thread;
-  u32 chunk_number = 0;  ///< of all tiles of this warpgroup
 
   GEMMULE_DEVICE static void init_barriers(const ScaledLayout& layout, Barrier first) {
     ScaledDgluEpilogue::init_barriers(layout.chunk_buffers, first);
@@ -54,14 +53,14 @@ struct ScaledDglu {
     }
   }
 
+  GEMMULE_DEVICE void start() const { both_groups().start(); }
+
   GEMMULE_DEVICE void begin(const RowTile& tile, u32 group) const {
     both_groups().begin(tile.row + group * scaled::box_rows, tile.column, tile.columns, tile.expert,
                         expand::result_factor(options.common));
   }
 
-  GEMMULE_DEVICE void epilogue(ScaledAccumulators& sums, const RowTile&, u32) {
-    both_groups().run(sums, chunk_number);
-  }
+  GEMMULE_DEVICE void epilogue(ScaledAccumulators& sums, const RowTile&, u32) { both_groups().run(sums); }
 
   GEMMULE_DEVICE void finish(u32) const { both_groups().finish(); }
 

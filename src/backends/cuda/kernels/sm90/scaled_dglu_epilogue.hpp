@@ -58,6 +58,13 @@ struct ScaledDgluEpilogue {
 
   // --------------------------------------------------------------------------------------------- math warpgroup
 
+  /// Before the first tile.
+  GEMMULE_DEVICE void start() const {
+    const Place own = place();
+    if (own.thread % 32 == 0) ptx::store(chunk_count(own), 0u);
+    ptx::sync_warp();
+  }
+
   /// Before the main loop of a tile whose first row of this warpgroup is `row`: what is known of the tile waits in shared
   /// memory, a copy for each warp. The main loop has no registers for it, and global memory is read before it instead of
   /// after it.
@@ -76,25 +83,27 @@ struct ScaledDgluEpilogue {
       const Shared<U32x4> to = tile_memory(own);
       ptx::store(to, U32x4{row, column, columns, expert});
       ptx::store(to + 1, U32x4{numerics::bits_of(alpha_squared), numerics::bits_of(beta),
-                               numerics::bits_of(norm_const), 0});
+                               numerics::bits_of(norm_const), ptx::load(chunk_count(own))});
     }
     ptx::sync_warp();
   }
 
-  /// After it. `number` counts the warpgroup's chunks from tile to tile.
-  GEMMULE_DEVICE void run(Accumulators& accumulators, u32& number) const {
+  /// After it.
+  GEMMULE_DEVICE void run(Accumulators& accumulators) const {
     ScaledDgluSums sums;
     u32 chunk = 0;
     for (;;) {
-      compute_chunk(FirstChunk{accumulators}, chunk, sums, number);
-      finish_chunk(chunk, number);
-      number += 1;
+      compute_chunk(FirstChunk{accumulators}, chunk, sums);
+      finish_chunk(chunk);
       chunk += 1;
       if (chunk * fragment::chunk_columns >= where(place()).columns) break;
       bring_down(accumulators, chunk);
     }
     const Place own = place();
     const Where tile = where(own);
+    const u32 number = ptx::load(chunk_count(own)) + chunk;
+    ptx::sync_warp();
+    if (own.thread % 32 == 0) ptx::store(chunk_count(own), number);
     if (staging.in_place && staging.c_buffers > 1 && own.thread == 0) {
       ptx::wait_stores_read<0>();
       ptx::arrive(c_empty(own.group) + ChunkPlace::of(number - 1, staging.c_buffers).index);
@@ -128,6 +137,8 @@ struct ScaledDgluEpilogue {
   GEMMULE_DEVICE Shared<U32x4> tile_memory(const Place& own) const {
     return own.memory.bytes(staging.tile).as<U32x4>() + own.thread / 32 * 2;
   }
+  /// Chunks before this tile, of all tiles of this warpgroup.
+  GEMMULE_DEVICE Shared<u32> chunk_count(const Place& own) const { return tile_memory(own).as<u32>() + 7; }
   struct Where {
     u32 row;  ///< first of the warpgroup's
     u32 column, columns, expert;
@@ -169,6 +180,11 @@ struct ScaledDgluEpilogue {
     ptx::named_barrier_sync(1 + own.group, ptx::warpgroup_size);
   }
 
+  /// The buffer of C.
+  GEMMULE_DEVICE u32 chunk_index(const Place& own, u32 chunk) const {
+    return staging.in_place ? ChunkPlace::of(ptx::load(chunk_count(own)) + chunk, staging.c_buffers).index
+                            : 0;
+  }
   GEMMULE_DEVICE Shared<u8> c_box(const Place& own, u32 index) const {
     return own.memory.bytes(index * staging.c_bytes);
   }
@@ -179,13 +195,13 @@ struct ScaledDgluEpilogue {
     return own.memory.bytes(staging.column_sums + number % 2 * scaled::column_sum_bytes).as<float>();
   }
 
-  GEMMULE_DEVICE void compute_chunk(const FirstChunk& accumulators, u32 chunk, ScaledDgluSums& sums,
-                                    u32 number) const {
+  GEMMULE_DEVICE void compute_chunk(const FirstChunk& accumulators, u32 chunk, ScaledDgluSums& sums) const {
     const ScaledOptions& o = options.common;
     const Place own = place();
-    const ChunkPlace at = ChunkPlace::of(number, staging.c_buffers);
     const u32 warp = own.thread / 32;
     const U32x4 words = ptx::load(tile_memory(own) + 1);
+    const u32 number = words.w + chunk;
+    const ChunkPlace at = ChunkPlace::of(number, staging.c_buffers);
     const ScaledDgluFactors factors{numerics::float_of(words.x), numerics::float_of(words.y),
                                     own.memory.bytes(staging.prob).as<float>() + warp * 32};
     ptx::wait(c_full(own.group) + at.index, at.parity);
@@ -198,7 +214,8 @@ struct ScaledDgluEpilogue {
             if (here.thread == 0) ptx::wait_stores_read<0>();
             sync_group(here);
           }
-          const Shared<u8> d = d_box(here, at.index).bytes(box::thread_offset(o.d, here.thread));
+          const Shared<u8> d =
+              d_box(here, chunk_index(here, chunk)).bytes(box::thread_offset(o.d, here.thread));
           const float norm_const = o.quantize ? numerics::float_of(ptx::load(tile_memory(here) + 1).z) : 1.0f;
           return ScaledDgluTarget{
               here.thread,
@@ -211,9 +228,10 @@ struct ScaledDgluEpilogue {
   }
 
   /// Stores what compute_chunk() has left in shared memory.
-  GEMMULE_DEVICE void finish_chunk(u32 chunk, u32 number) const {
+  GEMMULE_DEVICE void finish_chunk(u32 chunk) const {
     ptx::fence_async_shared();
     const Place own = place();
+    const u32 number = ptx::load(chunk_count(own)) + chunk;
     sync_group(own);
     const u32 thread = own.thread;
     if (thread == 0) {

@@ -349,11 +349,6 @@ struct ScaledMainloop {
 
   // ---------------------------------------------------------------------------------------------- math warpgroups
 
-  /// Where a math warpgroup is in the rings: few registers from tile to tile.
-  struct Position {
-    u32 stages = 0;  ///< that lie behind it
-  };
-
   /// Raw bytes of a thread's two rows of one half, and their scales.
   struct RawRows {
     U32x4 words[2];
@@ -421,13 +416,13 @@ struct ScaledMainloop {
 
   /// Multiplies the group's 128 rows of a tile. Nothing is in flight afterwards.
   template <u32 width>
-  GEMMULE_DEVICE void main_loop(u32 group, ScaledAccumulators& sums, Position& position) const {
+  GEMMULE_DEVICE void main_loop(u32 group, ScaledAccumulators& sums, u32 tiles_before) const {
     constexpr u32 most_steps = 2;
     const u32 steps = scaled::steps_per_stage(options);
     const RowOffsets offsets = row_offsets(group);
-    ScaledRing at = ScaledRing::after(position.stages, layout.stages);
-    ScaledRing b_at = ScaledRing::after(position.stages * steps, layout.b_buffers);
-    position.stages += stage_count();
+    const u32 stages_before = tiles_before * stage_count();
+    ScaledRing at = ScaledRing::after(stages_before, layout.stages);
+    ScaledRing b_at = ScaledRing::after(stages_before * steps, layout.b_buffers);
     Selection selection = Selection::of(options, thread % 4);
     Operands operands[2];
     // Not by the first multiplications: those of the second half would find registers that the compiler defines under those
@@ -483,19 +478,19 @@ struct ScaledMainloop {
 
   /// The last tile of a row may be narrower: it is multiplied at 64 or 128 columns.
   GEMMULE_DEVICE void multiply_tile(const RowTile& tile, u32 group, ScaledAccumulators& sums,
-                                    Position& position) const {
+                                    u32 tiles_before) const {
     if (tile.columns > 64)
-      main_loop<128>(group, sums, position);
+      main_loop<128>(group, sums, tiles_before);
     else
-      main_loop<64>(group, sums, position);
+      main_loop<64>(group, sums, tiles_before);
   }
 
   /// A tile of 128 rows, of which the second warpgroup has none: it lets all buffers pass.
-  GEMMULE_DEVICE void skip_tile(Position& position) const {
+  GEMMULE_DEVICE void skip_tile(u32 tiles_before) const {
     const u32 stages = stage_count();
-    ScaledRing at = ScaledRing::after(position.stages, layout.stages);
-    ScaledRing b_at = ScaledRing::after(position.stages * scaled::steps_per_stage(options), layout.b_buffers);
-    position.stages += stages;
+    ScaledRing at = ScaledRing::after(tiles_before * stages, layout.stages);
+    ScaledRing b_at =
+        ScaledRing::after(tiles_before * stages * scaled::steps_per_stage(options), layout.b_buffers);
 #pragma unroll 1
     for (u32 i = 0; i < stages; ++i) {
       ptx::wait(shared.full + at.index, at.parity);
@@ -515,6 +510,7 @@ struct ScaledMainloop {
 ///   static constexpr bool feeds_c;                       warp 1 of the feeding warpgroup reads the tiles and runs feed_c()
 ///   static void init_barriers(const Layout&, Barrier first);
 ///   void feed_c() const;                                 reads every tile record
+///   void start();                                        by one math warpgroup, before its first tile
 ///   void begin(const RowTile&, u32 group);               by one math warpgroup, before the main loop of a tile
 ///   void epilogue(ScaledAccumulators&, const RowTile&, u32 group);   after it
 ///   void finish(u32 group);                              after its last tile
@@ -563,13 +559,13 @@ GEMMULE_DEVICE void run_scaled(const Options& options, const Params& params, con
   } else {
     ptx::raise_registers<ScaledMainloop::math_registers>();
     const u32 group = role - 2;
-    ScaledMainloop::Position position;
+    op.start();
     for (u32 tiles = 0;; ++tiles) {
       RingState tile_at{tiles % TileRing::size, tiles / TileRing::size % 2};
       const RowTile tile = read_row_tile(loop.shared.tiles, tile_at);
       if (tile.row == end_of_tiles) break;
       if (tile.rows <= group * 128) {
-        loop.skip_tile(position);
+        loop.skip_tile(tiles);
         continue;
       }
       op.begin(tile, group);
@@ -577,7 +573,7 @@ GEMMULE_DEVICE void run_scaled(const Options& options, const Params& params, con
       // With its own thread index, so that what follows from it occupies no registers in the epilogue.
       const ScaledMainloop own{loop.options, loop.params, loop.layout, loop.shared,
                                ptx::reread_thread_index() % ptx::warpgroup_size};
-      own.multiply_tile(tile, group, sums, position);
+      own.multiply_tile(tile, group, sums, tiles);
       op.epilogue(sums, tile, group);
     }
     op.finish(group);

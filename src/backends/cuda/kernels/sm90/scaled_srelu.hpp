@@ -49,6 +49,7 @@ struct ScaledSrelu {
     return f;
   }
 
+  GEMMULE_DEVICE void start() const {}
   GEMMULE_DEVICE void begin(const RowTile&, u32) const {}
 
   GEMMULE_DEVICE void epilogue(ScaledAccumulators& sums, const RowTile& tile, u32 group) {
