@@ -61,7 +61,8 @@ GEMMULE_DEVICE Tile read_tile(const TileRing& ring, RingState& at) {
   ptx::wait(ring.full + at.index, at.parity);
   const U32x4 record = ptx::load(ring.records + at.index);
   ptx::sync_warp();
-  if (ptx::lane_index() == 0) arrive_at<cluster>(ring.empty + at.index, 0);
+  // The address depends on the record (a column is below 2^31): an arrival may overtake loads that it does not wait for.
+  if (ptx::lane_index() == 0) arrive_at<cluster>(ring.empty + (at.index + (record.y >> 31)), 0);
   at.advance<TileRing::size>();
   return {record.x, record.y, record.z, record.w};
 }

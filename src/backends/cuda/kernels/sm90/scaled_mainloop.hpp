@@ -113,6 +113,13 @@ struct ScaledMainloop {
     if (ptx::lane_index() == 0) ptx::arrive(barrier);
   }
 
+  /// release() of the buffer from which a value of every load was taken: `values` is made of all of them. The address of the
+  /// arrival depends on it (k is below 2^31), so that the arrival waits for the loads: on H200 it was seen to overtake loads
+  /// that queued behind multiplications with operands in registers, and TMA refilled the buffer before they read it.
+  GEMMULE_DEVICE void release_loaded(Barrier barrier, u32 values) const {
+    release(barrier.bytes(values & params.k >> 31));
+  }
+
   GEMMULE_DEVICE u32 stage_count() const {
     const u32 k = scaled::raw_tile_k(options.ab);
     return (params.k + k - 1) / k;
@@ -283,7 +290,8 @@ struct ScaledMainloop {
     scale[1] = scaled::stage_atoms(options) == 2
                    ? ptx::load(scales.bytes(scale_offset(2, 2) + in_atom).as<u32>())
                    : scale[0];
-    release(shared.empty + stage_index);
+    release_loaded(shared.empty + stage_index,
+                   words[0].x ^ words[1].x ^ words[2].x ^ words[3].x ^ scale[0] ^ scale[1]);
 #pragma unroll
     for (u32 step = 0; step < scaled::steps_per_stage(options); ++step) {
       u32 factors[4];
@@ -328,7 +336,10 @@ struct ScaledMainloop {
 #pragma unroll
     for (u32 i = 0; i < 16; ++i)  // k = i ^ late of the warp's 16
       words[i] = ptx::load(Shared<u32>{(from ^ i % 8 * (128 + 16)) + i / 8 * 1024});
-    release(shared.empty + stage_index);
+    u32 loaded = codes[0] ^ codes[1] ^ codes[2] ^ codes[3];
+#pragma unroll
+    for (u32 i = 0; i < 16; ++i) loaded ^= words[i];
+    release_loaded(shared.empty + stage_index, loaded);
     // wgmma's k of the warp's k is 16 (k / 4) + 8 (k % 4 / 2) + 2 warp + k % 2.
     const u32 to = acquire_b(b_at).address + late * (scaled::tile_k * 128) + (2 * warp + late) * 128;
 #pragma unroll
@@ -449,7 +460,8 @@ struct ScaledMainloop {
         const u32 next = unit + 1;
         if (next == steps) {
           rows = load_rows(offsets, at.index, 1);
-          release(shared.empty + at.index);
+          release_loaded(shared.empty + at.index,
+                         rows.words[0].x ^ rows.words[1].x ^ rows.scales[0] ^ rows.scales[1]);
         } else if (next == 2 * steps) {
           at.advance(layout.stages);
           if (left == 1) break;
