@@ -49,6 +49,10 @@ class Accumulator {
     model::accumulator_touched(state_, index, site);
     return value_[index];
   }
+  void put(int index, float element, Site site = Site::here()) {
+    model::accumulator_touched(state_, index, site);
+    value_[index] = element;
+  }
   void clear(Site site = Site::here()) {
     model::accumulator_cleared(state_, 2 * count, site);
     for (float& value : value_) value = 0;

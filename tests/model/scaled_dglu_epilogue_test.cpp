@@ -97,7 +97,7 @@ struct Case {
   bool dbias = false, deterministic = false, d_col = false;
   bool value_filter = false;
   float beta1 = 4.0f;
-  std::uint32_t bytes = 54 * 1024;  ///< of a warpgroup's epilogue
+  std::uint32_t bytes = kernels::scaled::dglu_staging_limit;  ///< of a warpgroup's epilogue
   float special_prob = -0.5f;
 };
 
@@ -232,8 +232,12 @@ TEST(ScaledDgluEpilogue, WideOutputs) {
   expect_equal({.n = 64, .c = f32, .d = f32, .post = EpilogueOp::srelu, .dbias = true, .deterministic = true},
                3);
   expect_equal({.n = 32, .c = e4m3, .d = f16, .act = ActFunc::dsituglu, .post = EpilogueOp::relu}, 4);
-  expect_equal({.n = 128, .c = f16, .d = bf16, .act = ActFunc::dsituglu, .beta1 = 2.5f, .bytes = 34 * 1024},
+  expect_equal({.n = 128, .c = f16, .d = bf16, .act = ActFunc::dsituglu, .beta1 = 2.5f, .bytes = 38 * 1024},
                5);
+}
+
+TEST(ScaledDgluEpilogue, OneBufferOfCInPlace) {
+  expect_equal({.n = 160, .c = bf16, .d = bf16, .dbias = true, .bytes = 24 * 1024}, 12);
 }
 
 TEST(ScaledDgluEpilogue, QuantizedOutputs) {

@@ -48,6 +48,7 @@ struct Accumulator {
   float value[count];
 
   GEMMULE_DEVICE float get(int index) const { return value[index]; }
+  GEMMULE_DEVICE void put(int index, float element) { value[index] = element; }
   GEMMULE_DEVICE void clear() {
 #pragma unroll
     for (int i = 0; i < count; ++i) value[i] = 0;

@@ -92,6 +92,7 @@ struct ScaledDgluEpilogue {
   GEMMULE_DEVICE void run(Accumulators& accumulators) const {
     ScaledDgluSums sums;
     u32 chunk = 0;
+    park(accumulators);
     for (;;) {
       compute_chunk(FirstChunk{accumulators}, chunk, sums);
       finish_chunk(chunk);
@@ -148,22 +149,53 @@ struct ScaledDgluEpilogue {
     return {words.x, words.y, words.z, words.w};
   }
 
+  /// The last `parked` elements of the second half wait in shared memory for chunk 3: without them there are as many registers
+  /// as the first chunk needs.
+  static constexpr u32 parked = scaled::dglu_parked;
+  static constexpr u32 parked_first = scaled::tile_n / 2 - parked;
+  GEMMULE_DEVICE Shared<U32x4> parked_memory(const Place& own) const {
+    return own.memory.bytes(staging.parked).as<U32x4>() + own.thread;
+  }
+  GEMMULE_DEVICE void park(const Accumulators& accumulators) const {
+    const Place own = place();
+    if (where(own).columns <= (chunks - 1) * fragment::chunk_columns) return;
+#pragma unroll
+    for (u32 i = 0; i < parked; i += 4) {
+      const auto bits = [&](u32 j) {
+        return numerics::bits_of(accumulators[1].get(static_cast<int>(parked_first + i + j)));
+      };
+      ptx::store(parked_memory(own) + i / 4 * ptx::warpgroup_size, U32x4{bits(0), bits(1), bits(2), bits(3)});
+    }
+  }
+
   /// Puts the accumulators of chunk 1, 2 or 3 where those of chunk 0 were: registers cannot be indexed, and unrolled
   /// chunks would not stay in the instruction cache. All of the old ones are replaced, so that they live no longer.
-  GEMMULE_DEVICE static void bring_down(Accumulators& accumulators, u32 chunk) {
-    const auto bring = [&](u32 next) {
-#pragma unroll
-      for (u32 half = 0; half < 2; ++half)
-        accumulators[half].bring_down(static_cast<int>(next * fragment::chunk_elements),
-                                      static_cast<int>(fragment::chunk_elements));
+  GEMMULE_DEVICE void bring_down(Accumulators& accumulators, u32 chunk) const {
+    constexpr int elements = static_cast<int>(fragment::chunk_elements);
+    const auto bring = [&](int next) {
+      accumulators[0].bring_down(next * elements, elements);
+      accumulators[1].bring_down(next * elements, elements);
     };
     static_assert(chunks == 4);
-    if (chunk == 1)
+    if (chunk == 1) {
       bring(1);
-    else if (chunk == 2)
+    } else if (chunk == 2) {
       bring(2);
-    else
-      bring(3);
+    } else {
+      constexpr int kept = elements - static_cast<int>(parked);
+      accumulators[0].bring_down(3 * elements, elements);
+      accumulators[1].bring_down(3 * elements, kept);
+      const Place own = place();
+#pragma unroll
+      for (u32 i = 0; i < parked; i += 4) {
+        const U32x4 four = ptx::load(parked_memory(own) + i / 4 * ptx::warpgroup_size);
+        const int to = kept + static_cast<int>(i);
+        accumulators[1].put(to, numerics::float_of(four.x));
+        accumulators[1].put(to + 1, numerics::float_of(four.y));
+        accumulators[1].put(to + 2, numerics::float_of(four.z));
+        accumulators[1].put(to + 3, numerics::float_of(four.w));
+      }
+    }
   }
   struct FirstChunk {
     const Accumulators& all;
