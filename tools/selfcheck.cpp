@@ -1,5 +1,6 @@
 // gemmule selfcheck: a few minutes of verification on whatever device is present, and a report to send back.
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "io/atomic_file.hpp"
 #include "selfcheck_report.hpp"
 #include "text.hpp"
+#include "watchdog.hpp"
 
 namespace gemmule::cli {
 namespace {
@@ -25,6 +27,7 @@ using Verdict = SelfcheckResult::Verdict;
 struct SelfcheckArguments {
   std::string backend = "cuda", report = "gemmule-selfcheck";
   int device = 0, time = 240;
+  double case_limit = 180;
   std::uint64_t seed = 0;
 };
 
@@ -137,35 +140,68 @@ void check(const Target& target, SelfcheckResult& result) {
   }
 }
 
+/// The report as it grows: on standard output, and in two files once it is complete.
+class Writer {
+ public:
+  Writer(const std::string& name, const Terminal& terminal)
+      : json_(name + ".json"), text_file_(name + ".txt"), terminal_(terminal) {
+    io::check_writable(json_);
+    io::check_writable(text_file_);
+  }
+
+  void say(const std::string& words) {
+    text_ += words;
+    terminal_.out << words << std::flush;
+  }
+  void finish(const SelfcheckReport& report) {
+    say(summary(report));
+    io::write_file(json_, to_json(report));
+    io::write_file(text_file_, text_);
+    terminal_.out << "report: " << text_file_ << " and " << json_ << std::endl;
+  }
+
+ private:
+  std::string json_, text_file_, text_;
+  const Terminal& terminal_;
+};
+
 void run_cases(const SelfcheckArguments& given, const Target& target, SelfcheckReport& report,
-               const Terminal& terminal, std::string& text) {
-  const auto say = [&](const std::string& words) {
-    text += words;
-    terminal.out << words << std::flush;
-  };
+               Writer& writer) {
   const Clock::time_point start = Clock::now();
-  say(header(report));
+  writer.say(header(report));
+  SelfcheckResult result;
+  // A kernel that never ends cannot be stopped: the report is written, and the process ends.
+  const auto limit = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * given.case_limit));
+  Watchdog watchdog(limit, [&] {
+    result.verdict = Verdict::failed;
+    result.message = report.stopped = "not finished after " + number(given.case_limit) + " s";
+    report.results.push_back(result);
+    report.seconds = seconds_since(start);
+    writer.say(line_end(result) + "\n");
+    writer.finish(report);
+    std::_Exit(verification_failed);
+  });
   for (std::size_t i = 0; report.stopped.empty() && seconds_since(start) < given.time; ++i) {
-    SelfcheckResult result;
+    result = {};
     result.number = i;
     result.what = selfcheck_case(given.seed, i);
+    writer.say(line_begin(result));
+    watchdog.feed();
     try {
       check(target, result);
     } catch (const std::exception& error) {  // after an error on the device nothing works there any more
       report.stopped = error.what();
     }
-    report.results.push_back(std::move(result));
-    say(line(report.results.back()) + "\n");
+    watchdog.feed();
+    writer.say(line_end(result) + "\n");
+    report.results.push_back(result);
   }
   report.seconds = seconds_since(start);
-  say(summary(report));
 }
 
 int selfcheck(const SelfcheckArguments& given, const Terminal& terminal) {
   const Target target(given);
-  const std::string json = given.report + ".json", text_file = given.report + ".txt";
-  io::check_writable(json);
-  io::check_writable(text_file);
+  Writer writer(given.report, terminal);
   SelfcheckReport report;
   report.version = version();
   report.commit = build_commit;
@@ -173,11 +209,8 @@ int selfcheck(const SelfcheckArguments& given, const Terminal& terminal) {
   report.seed = given.seed;
   report.round = selfcheck_round();
   target.describe(report);
-  std::string text;
-  run_cases(given, target, report, terminal, text);
-  io::write_file(json, to_json(report));
-  io::write_file(text_file, text);
-  terminal.out << "report: " << text_file << " and " << json << "\n";
+  run_cases(given, target, report, writer);
+  writer.finish(report);
   if (report.count(Verdict::no_kernel) == report.results.size())
     throw RuntimeFailure("selfcheck: " + report.device + " has no kernel for any of the " +
                          std::to_string(report.results.size()) + " cases; nothing was checked");
@@ -205,6 +238,10 @@ void add_selfcheck(CLI::App& app, Action& action) {
                    "few minutes)")
       ->transform(decimal)
       ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option("--case-limit", given->case_limit,
+                   "Seconds after which a case counts as hanging and ends the run (default 180)")
+      ->check(CLI::Range(0.001, 1e6));
   command->add_option("--seed", given->seed, "Seed of the drawn options and data (default 0)")
       ->transform(decimal);
   command->add_option("--report", given->report,

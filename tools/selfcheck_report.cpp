@@ -62,11 +62,17 @@ std::map<std::string, std::size_t> SelfcheckReport::cases_by_kernel() const {
   return out;
 }
 
-std::string line(const SelfcheckResult& result) {
+std::string line_begin(const SelfcheckResult& result) {
   char text[160];
+  std::snprintf(text, sizeof text, "%4zu  %-42s", result.number + 1, kind(result).c_str());
+  return text;
+}
+
+std::string line_end(const SelfcheckResult& result) {
+  char text[80];
   const bool ran = result.verdict != Verdict::no_kernel;
-  std::snprintf(text, sizeof text, "%4zu  %-42s %-9s %8s  %6s s", result.number + 1, kind(result).c_str(),
-                name_of(result.verdict), ran ? number(result.worst_ratio()).c_str() : "-",
+  std::snprintf(text, sizeof text, " %-9s %8s  %6s s", name_of(result.verdict),
+                ran ? number(result.worst_ratio()).c_str() : "-",
                 ran ? number(result.seconds, 2).c_str() : "-");
   return text;
 }

@@ -45,8 +45,9 @@ struct SelfcheckReport {
   std::map<std::string, std::size_t> cases_by_kernel() const;
 };
 
-/// "  12  dglu mxfp8 dgeglu discrete exact   ok   0.98   1.2 s".
-std::string line(const SelfcheckResult& result);
+/// "  12  dglu mxfp8 dgeglu discrete exact", written before the case runs, and "   ok   0.98   1.2 s".
+std::string line_begin(const SelfcheckResult& result);
+std::string line_end(const SelfcheckResult& result);
 std::string header(const SelfcheckReport& report);
 /// What failed, what had no kernel, and the totals.
 std::string summary(const SelfcheckReport& report);

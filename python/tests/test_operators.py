@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import frameworks
@@ -211,6 +212,30 @@ def test_dglu_class_equals_wrapper(fw: Any) -> None:
         call.a, call.c, d_row, None, None, call.offsets, call.alpha, call.beta, call.prob, dprob, call.b, None, dbias
     )
     assert same(fw, d_row, out["d_row_tensor"]) and same(fw, dbias, out["dbias_tensor"]) and same(fw, dprob, call.dprob)
+
+
+def test_our_own_arguments(fw: Any) -> None:
+    """Keyword-only in the wrappers and the classes; those without numerical effect change nothing."""
+    ours: dict[str, Any] = {"deterministic": True, "sm_limit": 4, "programmatic_launch": True}
+    call = Call(fw, ref.make_problem("dglu", "bf16", ROWS, n=64, k=128))
+    arguments = {**call.dglu(), "act_func": "dgeglu", "geglu_filter": "mask"}
+    want = gemmule.grouped_gemm_dglu_wrapper(**arguments)["d_row_tensor"]
+    assert same(fw, gemmule.grouped_gemm_dglu_wrapper(**arguments, **ours)["d_row_tensor"], want)
+    value = gemmule.grouped_gemm_dglu_wrapper(**{**arguments, "geglu_filter": "value"})["d_row_tensor"]
+    assert not same(fw, value, want)
+    d_row, dprob = like(fw, want), like(fw, call.dprob)
+    tensors = (call.a, call.c, d_row, None, None, call.offsets, call.alpha, call.beta, call.prob, dprob, call.b)
+    op = gemmule.GroupedGemmDgluSm100(*tensors, act_func="dgeglu", geglu_filter="mask", **ours)
+    op(*tensors)
+    assert same(fw, d_row, want)
+
+    srelu = Call(fw, ref.make_problem("srelu", "mxfp4", [256], n=64, k=64))
+    out = gemmule.grouped_gemm_srelu_wrapper(**srelu.srelu())
+    assert same(fw, gemmule.grouped_gemm_srelu_wrapper(**srelu.srelu(), **ours)["d_tensor"], out["d_tensor"])
+    for wrapper in (gemmule.grouped_gemm_srelu_wrapper, gemmule.grouped_gemm_dglu_wrapper, gemmule.GroupedGemmSreluSm100,
+                    gemmule.GroupedGemmDgluSm100):  # fmt: skip
+        kinds = {name: p.kind for name, p in inspect.signature(wrapper).parameters.items()}
+        assert all(kinds[name] is inspect.Parameter.KEYWORD_ONLY for name in ours)
 
 
 def test_results_unpack_in_documented_order(fw: Any) -> None:

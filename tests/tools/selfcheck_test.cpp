@@ -1,12 +1,14 @@
 // gemmule selfcheck, on the host: its cases, its report, and that it can fail.
-#include "command.hpp"
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <cstring>
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "gemmule/error.hpp"
+#include "command.hpp"
 #include "selfcheck_report.hpp"
+#include "watchdog.hpp"
 
 namespace gemmule::cli {
 namespace {
@@ -69,6 +71,44 @@ TEST(Selfcheck, NeedsADevice) {
   EXPECT_TRUE(files_in(dir.path()).empty());
   EXPECT_EQ(gemmule({"selfcheck", "--backend", "cpu", "--report", dir / "no/report"}).code, bad_input);
   EXPECT_EQ(gemmule({"selfcheck", "--time", "0"}).code, bad_input);
+}
+
+TEST(Selfcheck, AWatchdogBarksOnce) {
+  std::atomic<int> expired{0};
+  {
+    Watchdog watchdog(std::chrono::hours(1), [&] { ++expired; });
+    watchdog.feed();
+  }
+  EXPECT_EQ(expired, 0);
+  std::mutex mutex;
+  std::condition_variable changed;
+  Watchdog watchdog(std::chrono::milliseconds(1), [&] {
+    const std::lock_guard lock(mutex);
+    ++expired;
+    changed.notify_one();
+  });
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return expired == 1; });
+}
+
+/// A case that does not end within the limit: the report is written all the same, and the process ends with 1.
+TEST(Selfcheck, HangsEndTheRunWithAReport) {
+  TemporaryDirectory dir;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::ostringstream out, err;
+    // The reference of the first cases takes longer than a millisecond, which stands for a hang here.
+    ::_exit(run({"selfcheck", "--backend", "cpu", "--time", "30", "--case-limit", "0.001", "--report",
+                 dir / "report"},
+                {out, err, false, false}) +
+            10);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), verification_failed);
+  EXPECT_THAT(io::slurp(dir / "report.txt"), HasSubstr("not finished after"));
+  EXPECT_EQ(nlohmann::json::parse(io::slurp(dir / "report.json")).at("passed"), false);
 }
 
 TEST(Selfcheck, ReportsSayWhatFailed) {
