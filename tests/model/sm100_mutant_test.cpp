@@ -32,7 +32,7 @@ constexpr Harmless harmless[] = {
 /// GEMMULE_MODEL_MUTANTS=all tries every site instead of a sample.
 std::size_t stride() {
   const char* text = std::getenv("GEMMULE_MODEL_MUTANTS");
-  return text && std::string(text) == "all" ? 1 : 4;
+  return text && std::string(text) == "all" ? 1 : 8;
 }
 
 MutantVariant make_variant(const Problem& p, const std::vector<std::int64_t>& rows,
