@@ -21,6 +21,7 @@
 #include "backends/cuda/module.hpp"
 #include "backends/cuda/nvrtc.hpp"
 #include "backends/cuda/nvtx.hpp"
+#include "backends/machine_code.hpp"
 #include "gemmule/error.hpp"
 
 namespace gemmule::cuda {
@@ -171,6 +172,7 @@ TEST_P(EveryKernel, PairsOfOptionsCompileWithoutSpills) {
     const Arch arch = archs[turn++ % archs.size()];
     const Specialization specialization = kernel.specialize(problem, arch);
     const Compiled compiled = compile_source(specialization.source, arch);
+    EXPECT_EQ(overtaking_arrival(compiled.cubin), "") << kernel.name << " " << name(arch);
     EXPECT_EQ(resource_fault(compiled), "") << kernel.name << " " << name(arch) << "\n"
                                             << specialization.source;
     for (const EntryPoint& entry : specialization.entries)

@@ -12,6 +12,7 @@
 #include "backends/cuda/compile.hpp"
 #include "backends/cuda/nvrtc.hpp"
 #include "backends/cuda/sm100_host.hpp"
+#include "backends/machine_code.hpp"
 #include "backends/specialization_cover.hpp"
 
 namespace gemmule::cuda {
@@ -113,6 +114,7 @@ std::string fault(Op op, const Options& x, Arch arch) {
   if (sm100::shared_bytes(p, tile) > kernels::sm100::max_shared_bytes) return "too much shared memory";
   const Compiled compiled = compile_source(kernel->specialize(p, arch).source, arch);
   if (std::string why = resource_fault(compiled); !why.empty()) return why;
+  if (std::string why = overtaking_arrival(compiled.cubin); !why.empty()) return why;
   const std::string group = "tcgen05.mma.cta_group::" + std::to_string(tile.ctas) + ".";
   const char* other = tile.ctas == 1 ? "cta_group::2" : "cta_group::1.";
   if (compiled.ptx.find(group + operands[x[0]].kind) == std::string::npos)
@@ -144,7 +146,7 @@ std::vector<Job> jobs(std::size_t at_most, bool both, bool product) {
   return all;
 }
 
-TEST(Sm100Specializations, CompileWithoutLocalMemory) {
+TEST(Sm100Specializations, CompileWithoutFaults) {
   std::string why;
   if (!find_nvrtc(&why)) GTEST_SKIP() << "NOT TESTED, no compiler: " << why;
   const char* wanted = std::getenv("GEMMULE_ALL_SPECIALIZATIONS");

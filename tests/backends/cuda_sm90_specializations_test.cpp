@@ -19,6 +19,7 @@
 #include "backends/cuda/compile.hpp"
 #include "backends/cuda/kernel.hpp"
 #include "backends/cuda/nvrtc.hpp"
+#include "backends/machine_code.hpp"
 
 namespace gemmule::cuda {
 namespace {
@@ -104,7 +105,7 @@ std::pair<std::size_t, std::size_t> shard() {
   return {first, step};
 }
 
-TEST(Sm90Specializations, CompileWithoutLocalMemory) {
+TEST(Sm90Specializations, CompileWithoutFaults) {
   std::string why;
   if (!find_nvrtc(&why)) GTEST_SKIP() << "NOT TESTED, no compiler: " << why;
   const std::vector<Choice> choices =
@@ -117,8 +118,9 @@ TEST(Sm90Specializations, CompileWithoutLocalMemory) {
     for (std::size_t i = next.fetch_add(step); i < choices.size(); i = next.fetch_add(step)) {
       const Problem p = problem_of(choices[i]);
       const Kernel* kernel = find_kernel(p, Arch::sm_90a, &faults[i]);
-      if (kernel)
-        faults[i] = resource_fault(compile_source(kernel->specialize(p, Arch::sm_90a).source, Arch::sm_90a));
+      if (!kernel) continue;
+      const Compiled compiled = compile_source(kernel->specialize(p, Arch::sm_90a).source, Arch::sm_90a);
+      faults[i] = resource_fault(compiled) + overtaking_arrival(compiled.cubin);
     }
   };
   std::vector<std::thread> threads;

@@ -170,6 +170,7 @@ struct Sm100Dglu {
     ptx::wait(c_full() + group, c_parity);
     panel::load(c_buffer(group), common().c, thread, gate);
     panel::load(c_buffer(group).bytes(panel::bytes(common().c)), common().c, thread, input);
+    ptx::fence_async_shared();  // an arrival may overtake loads; the next copy writes what they read
     ptx::sync_warp();
     if (ptx::lane_index() == 0) ptx::arrive(c_empty() + group);
     differentiate(acc, s, gate, input);
