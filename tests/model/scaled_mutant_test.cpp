@@ -22,6 +22,8 @@ constexpr Harmless harmless[] = {
      "of the idle warpgroup for raw operands: the expanded B it waits for next implies it, as long as the "
      "ring of raw "
      "operands is longer than that of expanded B"},
+    {model::Op::warp_sync, "scaled_dglu_epilogue.hpp",
+     "of what is known of a tile: the ring of tiles and the main loop bring the warp together too"},
     {model::Op::setmaxnreg, "scaled_mainloop.hpp",
      "raises the register limit: the compiler's business, not the program's"},
 };

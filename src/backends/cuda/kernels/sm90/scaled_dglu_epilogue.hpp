@@ -58,11 +58,10 @@ struct ScaledDgluEpilogue {
 
   // --------------------------------------------------------------------------------------------- math warpgroup
 
-  /// Before the first tile.
+  /// Before the first tile. begin() publishes it.
   GEMMULE_DEVICE void start() const {
     const Place own = place();
     if (own.thread % 32 == 0) ptx::store(chunk_count(own), 0u);
-    ptx::sync_warp();
   }
 
   /// Before the main loop of a tile whose first row of this warpgroup is `row`: what is known of the tile waits in shared
