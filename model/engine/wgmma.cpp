@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/barriers.hpp"
+#include "numerics/formats.hpp"
 
 namespace gemmule::model {
 
@@ -50,8 +51,9 @@ std::vector<std::uint32_t> operand_chunks(const MatrixView& view, int rows, bool
 
 namespace {
 
-float widen(std::uint16_t bf16) {
-  const std::uint32_t bits = static_cast<std::uint32_t>(bf16) << 16;
+float widen(std::uint16_t code, bool fp16) {
+  if (fp16) return numerics::decode_fp16(code);
+  const std::uint32_t bits = static_cast<std::uint32_t>(code) << 16;
   float value;
   std::memcpy(&value, &bits, 4);
   return value;
@@ -117,14 +119,14 @@ void scatter(const WgmmaOp& op, const float* dense) {
 }
 
 void read_panel(Cta& cta, const std::vector<std::uint32_t>& chunks, int rows, bool mn_major, bool k_first,
-                float* panel) {
+                bool fp16, float* panel) {
   std::uint16_t values[8];
   std::size_t next = 0;
   if (mn_major) {
     for (int k = 0; k < 16; ++k) {
       for (int j = 0; j < rows / 8; ++j) {
         std::memcpy(values, cta.shared.at(chunks[next++]), 16);
-        for (int i = 0; i < 8; ++i) panel[k * rows + 8 * j + i] = widen(values[i]);
+        for (int i = 0; i < 8; ++i) panel[k * rows + 8 * j + i] = widen(values[i], fp16);
       }
     }
     return;
@@ -134,19 +136,19 @@ void read_panel(Cta& cta, const std::vector<std::uint32_t>& chunks, int rows, bo
       std::memcpy(values, cta.shared.at(chunks[next++]), 16);
       for (int i = 0; i < 8; ++i) {
         const int k = 8 * c + i;
-        panel[k_first ? k * rows + row : row * 16 + k] = widen(values[i]);
+        panel[k_first ? k * rows + row : row * 16 + k] = widen(values[i], fp16);
       }
     }
   }
 }
 
 /// Pair p of thread t: row 16 (t / 32) + (t % 32) / 4 + 8 (p % 2), k = 2 (t % 4) + 8 (p / 2) and the next.
-void read_fragments(const std::array<std::array<std::uint32_t, 4>, 128>& registers, float* panel) {
+void read_fragments(const std::array<std::array<std::uint32_t, 4>, 128>& registers, bool fp16, float* panel) {
   for (std::size_t t = 0; t < 128; ++t) {
     for (std::size_t p = 0; p < 4; ++p) {
       float* to = panel + (16 * (t / 32) + t % 32 / 4 + 8 * (p % 2)) * 16 + 2 * (t % 4) + 8 * (p / 2);
-      to[0] = widen(static_cast<std::uint16_t>(registers[t][p] & 0xffff));
-      to[1] = widen(static_cast<std::uint16_t>(registers[t][p] >> 16));
+      to[0] = widen(static_cast<std::uint16_t>(registers[t][p] & 0xffff), fp16);
+      to[1] = widen(static_cast<std::uint16_t>(registers[t][p] >> 16), fp16);
     }
   }
 }
@@ -169,10 +171,10 @@ void execute(Warpgroup& g, int group, std::size_t limit) {
       gather(*op, dense.data());
     }
     if (op->a_in_registers)
-      read_fragments(op->a_registers, a.data());
+      read_fragments(op->a_registers, op->fp16, a.data());
     else
-      read_panel(*g.cta, op->a, 64, false, false, a.data());
-    read_panel(*g.cta, op->b, op->n, op->b_mn_major, true, b.data());
+      read_panel(*g.cta, op->a, 64, false, false, op->fp16, a.data());
+    read_panel(*g.cta, op->b, op->n, op->b_mn_major, true, op->fp16, b.data());
     multiply(dense.data(), a.data(), b.data(), op->n);
     keep = std::move(op);
     held = keep.get();
@@ -230,6 +232,7 @@ void form(Thread& t, int n, std::uint64_t a, std::uint64_t b, bool accumulate, b
   auto op = std::make_unique<WgmmaOp>();
   const MatrixView view_a = decode_descriptor(a), view_b = decode_descriptor(b);
   op->a_in_registers = registers_of(*g.threads[0]).a != nullptr;
+  op->fp16 = registers_of(*g.threads[0]).fp16;
   if (n % 8 != 0 || n < 8 || n > 256) {
     m.hazard(Hazard::illegal_descriptor, site, [&] { return t.label() + ": N = " + std::to_string(n); });
     return;
@@ -370,9 +373,10 @@ void wgmma_issue(Thread& t, const WgmmaRegisters& registers, AccumulatorState& s
   state.width = n;
   state.shifted = state.brought_from = state.brought = 0;
   t.collective_value = reinterpret_cast<std::uint64_t>(&registers);
-  const std::uint64_t key = (a * 0x9e3779b97f4a7c15ull ^ b) * 0x9e3779b97f4a7c15ull ^
-                            static_cast<std::uint64_t>(n * 4 + accumulate * 2 + b_mn_major) ^
-                            static_cast<std::uint64_t>(t.wgmma_committed) << 32;
+  const std::uint64_t key =
+      (a * 0x9e3779b97f4a7c15ull ^ b) * 0x9e3779b97f4a7c15ull ^
+      static_cast<std::uint64_t>(n * 8 + registers.fp16 * 4 + accumulate * 2 + b_mn_major) ^
+      static_cast<std::uint64_t>(t.wgmma_committed) << 32;
   if (!warpgroup_arrive(t, Op::wgmma, key, site)) return;
   form(t, n, a, b, accumulate, b_mn_major, site);
   warpgroup_release(t);

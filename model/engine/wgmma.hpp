@@ -28,6 +28,7 @@ std::uint32_t swizzle_address(std::uint32_t address, std::uint32_t span);
 struct WgmmaOp {
   int n = 0;
   bool accumulate = false, b_mn_major = false;
+  bool fp16 = false;  ///< operands, instead of BF16
   std::array<float*, 128> accumulators{};
   std::vector<std::uint32_t> a, b;  ///< chunk addresses
   /// A in registers instead of `a`: four pairs of each thread.
@@ -70,6 +71,7 @@ void operand_destroyed(OperandState& state);
 struct WgmmaRegisters {
   float* accumulators;
   const std::uint32_t* a;
+  bool fp16;  ///< operands are FP16 instead of BF16
 };
 void wgmma_issue(Thread& t, const WgmmaRegisters& registers, AccumulatorState& state, int n, std::uint64_t a,
                  std::uint64_t b, bool accumulate, bool b_mn_major, Site site);

@@ -49,6 +49,9 @@ inline i64 load(const i64* from, Site site = Site::here()) {
 inline u64 load(const u64* from, Site site = Site::here()) {
   return global_load(from, site);
 }
+inline U32x4 load(const U32x4* from, Site site = Site::here()) {
+  return global_load(from, site);
+}
 inline void store(float* to, float value, Site site = Site::here()) {
   global_store(to, value, site);
 }

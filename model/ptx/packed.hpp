@@ -18,27 +18,63 @@ u32 expand_e4m3(u32 bytes) {
   return fp16_of_e4m3(pair & 0xff) | fp16_of_e4m3(pair >> 8 & 0xff) << 16;
 }
 
-/// One rounding, to nearest even. The product is exact in double; on its way to bfloat16 it passes float32, where what does
-/// not fit is kept as an odd last bit, so that it is not rounded twice.
-inline u32 multiply_one_bf16(u32 a, u32 b) {
-  const double product = static_cast<double>(numerics::decode_bf16(static_cast<u16>(a))) *
-                         static_cast<double>(numerics::decode_bf16(static_cast<u16>(b)));
-  if (product != product) return 0x7fffu;
-  float narrow = static_cast<float>(product);
-  if (std::isfinite(narrow) && static_cast<double>(narrow) != product) {
-    if (std::fabs(static_cast<double>(narrow)) > std::fabs(product)) narrow = std::nextafterf(narrow, 0.0f);
+/// The number next to `value` on the side of `error`, the rest that rounding has cut off, if it is odd: rounded again to a
+/// format of at least two bits less, it gives what one rounding of value + error gives.
+inline double rounded_to_odd(double value, double error) {
+  if (error == 0 || !std::isfinite(value) || (__builtin_bit_cast(u64, value) & 1) != 0) return value;
+  return std::nextafter(value, error > 0 ? HUGE_VAL : -HUGE_VAL);
+}
+
+/// To nearest even, from a number that may itself be rounded to odd.
+inline u32 bf16_of(double value) {
+  if (value != value) return 0x7fffu;
+  float narrow = static_cast<float>(value);
+  if (std::isfinite(narrow) && static_cast<double>(narrow) != value) {
+    if (std::fabs(static_cast<double>(narrow)) > std::fabs(value)) narrow = std::nextafterf(narrow, 0.0f);
     narrow = numerics::float_of(numerics::bits_of(narrow) | 1u);
-    if (narrow == 0) narrow = std::copysign(numerics::float_of(1), static_cast<float>(product));
+    narrow = std::copysign(narrow, static_cast<float>(std::copysign(1.0, value)));
   }
   return numerics::encode_bf16(narrow);
 }
-inline u32 multiply_bf16(u32 a, u32 b) {
-  return multiply_one_bf16(a & 0xffff, b & 0xffff) | multiply_one_bf16(a >> 16, b >> 16) << 16;
+inline double value_of_bf16(u32 code) {
+  return static_cast<double>(numerics::decode_bf16(static_cast<u16>(code & 0xffff)));
+}
+
+inline u32 multiply_bf16(u32 a, u32 b) {  // products are exact in double
+  return bf16_of(value_of_bf16(a) * value_of_bf16(b)) |
+         bf16_of(value_of_bf16(a >> 16) * value_of_bf16(b >> 16)) << 16;
+}
+
+inline u32 multiply_add_one_bf16(u32 a, u32 b, u32 c) {
+  const double product = value_of_bf16(a) * value_of_bf16(b), addend = value_of_bf16(c);
+  const double sum = product + addend;
+  const double back = sum - product;
+  const double error = (product - (sum - back)) + (addend - back);
+  return bf16_of(rounded_to_odd(sum, error));
+}
+inline u32 multiply_add_bf16(u32 a, u32 b, u32 c) {
+  return multiply_add_one_bf16(a, b, c) | multiply_add_one_bf16(a >> 16, b >> 16, c >> 16) << 16;
+}
+
+inline u32 multiply_one_fp16(u32 a,
+                             u32 b) {  // exact in float32: 22 significant bits, exponents from -48 to 32
+  const float product =
+      numerics::decode_fp16(static_cast<u16>(a)) * numerics::decode_fp16(static_cast<u16>(b));
+  return product == product ? numerics::encode_fp16(product) : 0x7fffu;
+}
+inline u32 multiply_fp16(u32 a, u32 b) {
+  return multiply_one_fp16(a & 0xffff, b & 0xffff) | multiply_one_fp16(a >> 16, b >> 16) << 16;
 }
 
 inline u32 max_u16(u32 a, u32 b) {
   const u32 low = (a & 0xffff) > (b & 0xffff) ? a & 0xffff : b & 0xffff;
   const u32 high = a >> 16 > b >> 16 ? a >> 16 : b >> 16;
+  return low | high << 16;
+}
+
+inline u32 min_u16(u32 a, u32 b) {
+  const u32 low = (a & 0xffff) < (b & 0xffff) ? a & 0xffff : b & 0xffff;
+  const u32 high = a >> 16 < b >> 16 ? a >> 16 : b >> 16;
   return low | high << 16;
 }
 

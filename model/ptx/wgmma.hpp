@@ -53,6 +53,10 @@ class Accumulator {
     model::accumulator_touched(state_, index, site);
     value_[index] = element;
   }
+  void scale(float factor, Site site = Site::here()) {
+    model::accumulator_touched(state_, -state_.shifted, site);
+    for (int i = 0; i < state_.width / 2; ++i) value_[i] *= factor;
+  }
   void clear(Site site = Site::here()) {
     model::accumulator_cleared(state_, 2 * count, site);
     for (float& value : value_) value = 0;
@@ -112,16 +116,16 @@ template <int width, bool b_mn_major, int N>
 requires(N >= width) void multiply(Accumulator<N>& d, MatrixDescriptor a, MatrixDescriptor b, bool accumulate,
                                    Site site = Site::here()) {
   if (Entry e = enter(model::Op::wgmma, site)) {
-    model::wgmma_issue(e.t, {d.values(), nullptr}, d.state(), width, __builtin_bit_cast(u64, a),
+    model::wgmma_issue(e.t, {d.values(), nullptr, false}, d.state(), width, __builtin_bit_cast(u64, a),
                        __builtin_bit_cast(u64, b), accumulate, b_mn_major, site);
   }
 }
-template <int width, bool b_mn_major, int N>
+template <int width, bool fp16, bool b_mn_major, int N>
 requires(N >= width) void multiply(Accumulator<N>& d, const OperandA& a, MatrixDescriptor b, bool accumulate,
                                    Site site = Site::here()) {
   if (Entry e = enter(model::Op::wgmma, site)) {
     model::operand_used(e.t, a.state(), site);
-    model::wgmma_issue(e.t, {d.values(), a.pairs()}, d.state(), width, 0, __builtin_bit_cast(u64, b),
+    model::wgmma_issue(e.t, {d.values(), a.pairs(), fp16}, d.state(), width, 0, __builtin_bit_cast(u64, b),
                        accumulate, b_mn_major, site);
   }
 }

@@ -3,8 +3,13 @@
 
 #include <cmath>
 
+#include <algorithm>
+#include <vector>
+
+#include "engine/machine.hpp"
+#include "layout/scale_factors.hpp"
 #include "numerics/formats.hpp"
-#include "sm90/expand.hpp"
+#include "sm90/scale_window.hpp"
 
 namespace gemmule::test {
 namespace {
@@ -40,7 +45,7 @@ ptx::U32x4 words_with(KernelFormat ab, u32 index, u32 code) {
 }
 
 /// Value `index` of 16 bytes after expansion, by the documented place of each value.
-float expanded(const ScaledOptions& o, const ptx::U32x4& words, u32 index, u32 factor) {
+float expanded(const ScaledOptions& o, const ptx::U32x4& words, u32 index, const expand::Factor& factor) {
   const bool fp4 = o.ab == KernelFormat::e2m1;
   const u32 step = fp4 ? index / 16 : 0, in_step = index % 16;
   const u32 word = fp4 ? in_step / 8 : in_step / 4, in_word = fp4 ? in_step % 8 : in_step % 4;
@@ -52,7 +57,7 @@ float expanded(const ScaledOptions& o, const ptx::U32x4& words, u32 index, u32 f
 }
 
 bool same(double a, double b) {
-  return std::isnan(a) ? std::isnan(b) : a == b && std::signbit(a) == std::signbit(b);
+  return std::isnan(a) ? std::isnan(b) : a == b;
 }
 
 TEST(Expand, EveryByteWithEveryScale) {
@@ -68,8 +73,8 @@ TEST(Expand, EveryByteWithEveryScale) {
     const double unit = 1 / std::sqrt(static_cast<double>(expand::result_factor(o)));
     for (u32 code = 0; code < 256; ++code) {
       const u32 block = code % 4;
-      const u32 factor = expand::factor(o, 0x99999999u ^ (0x99u ^ code) << (8 * block),
-                                        expand::scale_selector(o, block, true));
+      const expand::Factor factor = expand::factor(o, 0x99999999u ^ (0x99u ^ code) << (8 * block),
+                                                   expand::scale_selector(o, block, true));
       const double scale =
           static_cast<double>(o.scale == ScaleFormat::e4m3 ? numerics::decode_e4m3(static_cast<u8>(code))
                                                            : numerics::decode_e8m0(static_cast<u8>(code)));
@@ -77,12 +82,14 @@ TEST(Expand, EveryByteWithEveryScale) {
         const double truth = value_of(o.ab, x) * scale * unit;
         const u32 index = (code * 7 + x) % values;
         const double got = static_cast<double>(expanded(o, words_with(o.ab, index, x), index, factor));
-        const bool exact = (code >= range.first && code <= range.last) || !std::isfinite(truth);
-        if (exact)
+        if (code >= range.first && code <= range.last)
           ASSERT_TRUE(same(got, truth))
               << "byte " << x << ", scale " << code << ": " << got << ", not " << truth;
+        else if (std::isnan(truth))
+          ASSERT_TRUE(std::isnan(got)) << "byte " << x << ", scale " << code;
         else
-          ASSERT_EQ(std::isnan(got), false) << "byte " << x << ", scale " << code;
+          ASSERT_TRUE(std::isfinite(truth) ? !std::isnan(got) : !std::isfinite(got))
+              << "byte " << x << ", scale " << code;
       }
     }
   }
@@ -92,7 +99,7 @@ TEST(Expand, EveryPlaceOfAValue) {
   for (const KernelFormat ab : {KernelFormat::e4m3, KernelFormat::e5m2, KernelFormat::e2m1}) {
     ScaledOptions o;
     o.ab = ab;
-    const u32 one = expand::factor(o, 127, expand::scale_selector(o, 0, true));
+    const expand::Factor one = expand::factor(o, 127, expand::scale_selector(o, 0, true));
     for (u32 index = 0; index < 128 / kernels::bits_of(ab); ++index) {
       for (u32 code = 0; code < 1u << kernels::bits_of(ab); ++code)
         ASSERT_TRUE(same(static_cast<double>(expanded(o, words_with(ab, index, code), index, one)),
@@ -111,6 +118,100 @@ TEST(Expand, ABlockThatDoesNotExistScalesZeroToZero) {
     EXPECT_EQ(expanded(o, {}, 0, expand::factor(o, nan, expand::scale_selector(o, 1, false))), 0.0f);
     EXPECT_TRUE(std::isnan(expanded(o, {}, 0, expand::factor(o, nan, expand::scale_selector(o, 1, true)))));
   }
+}
+
+/// The FP16 way, for every place of the window in the range of codes.
+TEST(Expand, EveryByteWithEveryScaleOfAWindowAsFp16) {
+  for (const KernelFormat ab : {KernelFormat::e4m3, KernelFormat::e5m2}) {
+    const expand::Window window = expand::window(ab);
+    ScaledOptions o;
+    o.ab = ab;
+    for (u32 largest = window.lowest; largest < 255; ++largest) {
+      const u32 base = expand::window_base(ab, largest);
+      const double unit = std::ldexp(1.0, -expand::result_exponent(base, base) / 2);
+      for (u32 code = 0; code <= largest; ++code) {
+        const bool counts = code >= window.lowest;
+        if (counts && largest - code > window.span) continue;
+        const u32 block = code % 4;
+        const u32 factor = expand::fp16_factor(code << (8 * block), expand::scale_selector(o, block, true),
+                                               base * 0x00010001u);
+        const double scale = static_cast<double>(numerics::decode_e8m0(static_cast<u8>(code)));
+        for (u32 x = 0; x < 256; ++x) {
+          const ptx::U32x2 pairs =
+              expand::fp16_slice_pairs(ab, words_with(ab, x % 16, x), x % 16 / 4, factor);
+          const u32 pair = x % 4 < 2 ? pairs.x : pairs.y;
+          const double got = static_cast<double>(
+              numerics::decode_fp16(static_cast<numerics::u16>(x % 2 == 0 ? pair & 0xffff : pair >> 16)));
+          const double truth = value_of(ab, x) * scale * unit;
+          if (counts)
+            ASSERT_TRUE(same(got, truth)) << "byte " << x << ", scale " << code << " of " << largest;
+          else
+            ASSERT_EQ(std::isfinite(truth), std::isfinite(got)) << "byte " << x << ", scale " << code;
+        }
+      }
+    }
+  }
+}
+
+/// What fp16_tile() says of a tile whose scales are `a` and `b`, codes by row and block.
+kernels::Fp16Tile window_of(const ScaledOptions& o, u32 k, u32 n, const std::vector<u8>& a,
+                            const std::vector<u8>& b) {
+  kernels::ScaledParams params;
+  params.k = k;
+  params.n = n;
+  params.sfa = a.data();
+  params.sfb = b.data();
+  kernels::Fp16Tile result;
+  model::GlobalMemory memory;
+  memory.add(a.data(), a.size(), "sfa", model::Access::read_only);
+  memory.add(b.data(), b.size(), "sfb", model::Access::read_only);
+  const model::Report report = model::launch({.threads = 32}, memory, [&] {
+    const kernels::Fp16Tile tile = kernels::fp16_tile(o, params, 0, 0, 256, 0);
+    if (ptx::lane_index() == 7) result = tile;
+  });
+  EXPECT_EQ(report.text(), "");
+  return result;
+}
+
+TEST(Expand, Fp16OnlyWhereEveryScaleThatCountsIsInTheWindow) {
+  ScaledOptions o;
+  o.ab = KernelFormat::e4m3;
+  const u32 k = 192, n = 72, blocks = 6;
+  const auto atoms = layout::block_atoms(k, 32);
+  // Padding: blocks 6 and 7 of every row, rows of B from 72 on, would forbid FP16.
+  const std::vector<u8> padding_a(512 * 2 * static_cast<std::size_t>(atoms), 0xFF);
+  std::vector<u8> a = padding_a, b(512 * static_cast<std::size_t>(atoms), 0xFF);
+  const auto at = [&](u32 row, u32 block) {
+    return static_cast<std::size_t>(layout::scale_offset(row, block, atoms));
+  };
+  for (u32 block = 0; block < blocks; ++block) {
+    for (u32 row = 0; row < 256; ++row) a[at(row, block)] = static_cast<u8>(110 + (row * 5 + block) % 22);
+    for (u32 row = 0; row < n; ++row) b[at(row, block)] = static_cast<u8>(120 + row % 3);
+  }
+  const kernels::Fp16Tile tile = window_of(o, k, n, a, b);
+  EXPECT_TRUE(tile.use);
+  EXPECT_EQ(tile.base_a, expand::window_base(o.ab, 131));
+  EXPECT_EQ(tile.base_b, expand::window_base(o.ab, 122));
+  const auto with = [&](bool of_a, u32 row, u32 block, u8 code) {
+    std::vector<u8> a2 = a, b2 = b;
+    (of_a ? a2 : b2)[at(row, block)] = code;
+    return window_of(o, k, n, a2, b2);
+  };
+  EXPECT_FALSE(with(true, 255, 5, 109).use);  // 131 - 109 = 22
+  EXPECT_FALSE(with(true, 0, 0, 132).use);    // 132 - 110
+  EXPECT_FALSE(with(true, 130, 3, 255).use);  // NaN
+  EXPECT_FALSE(with(true, 130, 3, 3).use);
+  EXPECT_TRUE(with(true, 130, 3, 2).use);  // counts as zero, as in BF16's range
+  EXPECT_TRUE(with(true, 130, 3, 0).use);
+  EXPECT_FALSE(with(false, 71, 5, 100).use);
+  EXPECT_TRUE(with(false, 72, 5, 100).use);  // not a row of B
+  EXPECT_FALSE(with(false, 71, 5, 255).use);
+  EXPECT_EQ(with(false, 71, 5, 125).base_b, expand::window_base(o.ab, 125));
+  // Sums too far from 1.
+  std::fill(b.begin(), b.end(), u8{230});
+  EXPECT_TRUE(window_of(o, k, n, a, b).use);
+  std::fill(a.begin(), a.end(), u8{250});
+  EXPECT_FALSE(window_of(o, k, n, a, b).use);
 }
 
 /// Products of every two BF16 codes of a sample, rounded once.
@@ -132,6 +233,21 @@ TEST(Expand, ModelOfTheBf16ProductRoundsOnce) {
       }
     }
   }
+}
+
+/// Against float arithmetic where that is exact, and at a tie that two roundings would break.
+TEST(Expand, ModelOfTheBf16SumRoundsOnce) {
+  const auto sum = [](float a, float b, float c) {
+    return numerics::decode_bf16(static_cast<numerics::u16>(
+        ptx::multiply_add_bf16(numerics::encode_bf16(a), numerics::encode_bf16(b), numerics::encode_bf16(c)) &
+        0xffff));
+  };
+  EXPECT_EQ(sum(3, 5, -7), 8.0f);
+  EXPECT_EQ(sum(1, 1, 0x1p-8f), 1.0f);               // a tie goes to even
+  EXPECT_EQ(sum(0x1.02p0f, 0x1p-8f, 1), 0x1.02p0f);  // just above it, within BF16's reach
+  EXPECT_EQ(sum(0x1.02p-100f, 0x1p-30f, 0x1.02p0f), 0x1.02p0f);
+  EXPECT_EQ(sum(-0x1p-60f, 0x1p-60f, 0), 0x0p0f + -0x1p-120f);
+  EXPECT_TRUE(std::isnan(sum(2, 3, std::nanf(""))));
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ GEMMULE_DEVICE void multiply_registers(const Params& p) {
       operand.set(static_cast<int>(pair), ptx::load(a.bytes(at).as<u32>()));
     }
     ptx::fence_accumulators();
-    ptx::multiply<128, false>(d, operand, b_tile.advance(slice * 32), slice != 0);
+    ptx::multiply<128, false, false>(d, operand, b_tile.advance(slice * 32), slice != 0);
     ptx::commit_multiplications();
     ptx::wait_multiplications<0>();
   }

@@ -38,6 +38,16 @@ GEMMULE_DEVICE u64 load(const u64* from) {
   return static_cast<u64>(load(reinterpret_cast<const i64*>(from)));
 }
 
+/// ld.global.v4.u32 {d.x, d.y, d.z, d.w}, [a];
+GEMMULE_DEVICE U32x4 load(const U32x4* from) {
+  U32x4 value;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from)
+               : "memory");
+  return value;
+}
+
 /// st.global.f32 [a], b;
 GEMMULE_DEVICE void store(float* to, float value) {
   asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(value) : "memory");

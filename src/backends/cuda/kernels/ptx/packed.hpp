@@ -35,10 +35,31 @@ GEMMULE_DEVICE u32 multiply_bf16(u32 a, u32 b) {
   return product;
 }
 
+/// fma.rn.bf16x2 d, a, b, c;  one rounding; subnormals kept.
+GEMMULE_DEVICE u32 multiply_add_bf16(u32 a, u32 b, u32 c) {
+  u32 sum;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+  return sum;
+}
+
+/// mul.rn.f16x2 d, a, b;  subnormals kept; NaN gives 0x7FFF.
+GEMMULE_DEVICE u32 multiply_fp16(u32 a, u32 b) {
+  u32 product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
 /// max.u16x2 d, a, b;
 GEMMULE_DEVICE u32 max_u16(u32 a, u32 b) {
   u32 result;
   asm("max.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+
+/// min.u16x2 d, a, b;
+GEMMULE_DEVICE u32 min_u16(u32 a, u32 b) {
+  u32 result;
+  asm("min.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
 }
 

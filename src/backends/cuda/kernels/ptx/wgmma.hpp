@@ -1,5 +1,5 @@
 // Asynchronous matrix multiply-accumulate of a warpgroup, sm_90a: D[64][N] += A[64][16] * B[N][16]^T, BF16 operands in
-// shared memory (A also in registers), FP32 accumulators in registers. Accumulators and operands in registers may be touched only
+// shared memory (or A in registers and FP16 operands), FP32 accumulators in registers. Accumulators and operands in registers may be touched only
 // before fence_accumulators() of the next multiplication and after a wait that covers the last one.
 #pragma once
 
@@ -49,6 +49,10 @@ struct Accumulator {
 
   GEMMULE_DEVICE float get(int index) const { return value[index]; }
   GEMMULE_DEVICE void put(int index, float element) { value[index] = element; }
+  GEMMULE_DEVICE void scale(float factor) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) value[i] *= factor;
+  }
   GEMMULE_DEVICE void clear() {
 #pragma unroll
     for (int i = 0; i < count; ++i) value[i] = 0;
@@ -185,42 +189,73 @@ requires(N >= 256) GEMMULE_DEVICE void multiply_width(Width<256>, Accumulator<N>
         "n"(b_mn_major ? 1 : 0));
 }
 
-// ... d, {a0, a1, a2, a3}, b, scale_d, 1, 1, transpose_b;  a in registers.
-template <bool b_mn_major, int N>
+// ... d, {a0, a1, a2, a3}, b, scale_d, 1, 1, transpose_b;  a in registers; both operands BF16, or FP16.
+template <bool fp16, bool b_mn_major, int N>
 requires(N >= 64) GEMMULE_DEVICE void multiply_width(Width<64>, Accumulator<N>& d, const OperandA& a,
                                                      MatrixDescriptor b, bool accumulate) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.u32 p, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n"
-      "}"
-      : GEMMULE_ACCUMULATORS_16(0), GEMMULE_ACCUMULATORS_16(16)
-      : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "l"(__builtin_bit_cast(u64, b)),
-        "r"(static_cast<u32>(accumulate)), "n"(b_mn_major ? 1 : 0));
+  if constexpr (fp16)
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.u32 p, %37, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n"
+        "}"
+        : GEMMULE_ACCUMULATORS_16(0), GEMMULE_ACCUMULATORS_16(16)
+        : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "l"(__builtin_bit_cast(u64, b)),
+          "r"(static_cast<u32>(accumulate)), "n"(b_mn_major ? 1 : 0));
+  else
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.u32 p, %37, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n"
+        "}"
+        : GEMMULE_ACCUMULATORS_16(0), GEMMULE_ACCUMULATORS_16(16)
+        : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "l"(__builtin_bit_cast(u64, b)),
+          "r"(static_cast<u32>(accumulate)), "n"(b_mn_major ? 1 : 0));
 }
 
-template <bool b_mn_major, int N>
+template <bool fp16, bool b_mn_major, int N>
 requires(N >= 128) GEMMULE_DEVICE void multiply_width(Width<128>, Accumulator<N>& d, const OperandA& a,
                                                       MatrixDescriptor b, bool accumulate) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.u32 p, %69, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, p, 1, 1, %70;\n"
-      "}"
-      : GEMMULE_ACCUMULATORS_16(0), GEMMULE_ACCUMULATORS_16(16), GEMMULE_ACCUMULATORS_16(32),
-        GEMMULE_ACCUMULATORS_16(48)
-      : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "l"(__builtin_bit_cast(u64, b)),
-        "r"(static_cast<u32>(accumulate)), "n"(b_mn_major ? 1 : 0));
+  if constexpr (fp16)
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.u32 p, %69, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, p, 1, 1, %70;\n"
+        "}"
+        : GEMMULE_ACCUMULATORS_16(0), GEMMULE_ACCUMULATORS_16(16), GEMMULE_ACCUMULATORS_16(32),
+          GEMMULE_ACCUMULATORS_16(48)
+        : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "l"(__builtin_bit_cast(u64, b)),
+          "r"(static_cast<u32>(accumulate)), "n"(b_mn_major ? 1 : 0));
+  else
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.u32 p, %69, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, p, 1, 1, %70;\n"
+        "}"
+        : GEMMULE_ACCUMULATORS_16(0), GEMMULE_ACCUMULATORS_16(16), GEMMULE_ACCUMULATORS_16(32),
+          GEMMULE_ACCUMULATORS_16(48)
+        : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "l"(__builtin_bit_cast(u64, b)),
+          "r"(static_cast<u32>(accumulate)), "n"(b_mn_major ? 1 : 0));
 }
 
 #undef GEMMULE_ACCUMULATORS_16
@@ -230,9 +265,9 @@ template <int width, bool b_mn_major, int N>
 GEMMULE_DEVICE void multiply(Accumulator<N>& d, MatrixDescriptor a, MatrixDescriptor b, bool accumulate) {
   multiply_width<b_mn_major>(Width<width>{}, d, a, b, accumulate);
 }
-template <int width, bool b_mn_major, int N>
+template <int width, bool fp16, bool b_mn_major, int N>
 GEMMULE_DEVICE void multiply(Accumulator<N>& d, const OperandA& a, MatrixDescriptor b, bool accumulate) {
-  multiply_width<b_mn_major>(Width<width>{}, d, a, b, accumulate);
+  multiply_width<fp16, b_mn_major>(Width<width>{}, d, a, b, accumulate);
 }
 
 }  // namespace gemmule::ptx

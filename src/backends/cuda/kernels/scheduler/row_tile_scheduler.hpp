@@ -5,18 +5,31 @@
 
 namespace gemmule::kernels {
 
-/// The last two words of a record share one: columns below, rows above.
+/// What the block-scaled kernels know about the scales of a tile (sm90/scale_window.hpp).
+struct Fp16Tile {
+  bool use = false;            ///< FP16 operands
+  u32 base_a = 0, base_b = 0;  ///< < 256
+};
+
 struct RowTile {
   u32 row;     ///< first row; end_of_tiles: no more
   u32 column;  ///< first column of the product
   u32 expert;
-  u32 columns;  ///< that exist
+  u32 columns;  ///< that exist, at most 128
   u32 rows;     ///< 256, or 128 at the end of an expert
+  Fp16Tile fp16;
 };
+
+/// The fourth word of a record.
+GEMMULE_DEVICE u32 packed_extents(u32 columns, u32 rows, const Fp16Tile& fp16) {
+  return columns | rows / 128 << 8 | static_cast<u32>(fp16.use) << 10 | fp16.base_a << 16 | fp16.base_b << 24;
+}
 
 GEMMULE_DEVICE RowTile read_row_tile(const TileRing& ring, RingState& at) {
   const Tile tile = read_tile<1>(ring, at);
-  return {tile.row, tile.column, tile.expert, tile.columns & 0xFFFF, tile.columns >> 16};
+  const u32 word = tile.columns;
+  return {tile.row,    tile.column,           tile.expert,
+          word & 0xFF, (word >> 8 & 3) * 128, {(word >> 10 & 1) != 0, word >> 16 & 0xFF, word >> 24}};
 }
 
 /// Finds experts of row units that only grow. 32 experts at a time, one per lane.
@@ -58,9 +71,9 @@ struct ExpertWalk {
   }
 };
 
-/// The scheduler warp.
-template <u32 unit_rows, u32 tile_n>
-GEMMULE_DEVICE void schedule_row_tiles(const TileGrid& grid, const TileRing& ring) {
+/// The scheduler warp. fp16_tile(expert, row, rows, column), by the whole warp, gives the FP16 part of a record.
+template <u32 unit_rows, u32 tile_n, class Fp16>
+GEMMULE_DEVICE void schedule_row_tiles(const TileGrid& grid, const TileRing& ring, const Fp16& fp16_tile) {
   const u32 lane = ptx::lane_index();
   const u32 column_tiles = (grid.n + tile_n - 1) / tile_n;
   ExpertWalk walk;
@@ -81,9 +94,10 @@ GEMMULE_DEVICE void schedule_row_tiles(const TileGrid& grid, const TileRing& rin
       const u32 column = position.column * tile_n;
       const u32 row = position.row * unit_rows;
       const u32 columns_left = grid.n - column, rows_left = rows - row;
+      const u32 tile_rows = rows_left < unit_rows ? rows_left : unit_rows;
       record = {found.begin + row, column, found.expert,
-                (columns_left < tile_n ? columns_left : tile_n) |
-                    (rows_left < unit_rows ? rows_left : unit_rows) << 16};
+                packed_extents(columns_left < tile_n ? columns_left : tile_n, tile_rows,
+                               fp16_tile(found.expert, found.begin + row, tile_rows, column))};
     }
     ptx::wait(ring.empty + at.index, at.parity ^ 1);
     // A lane that still waits could miss this phase: sending lets the barrier go on to the next.

@@ -6,9 +6,14 @@
 //
 // FP8 values become exact BF16 (over FP16 and FP32, so that NaN and infinity take no instruction of their own) and are multiplied
 // by the scale, 2^(code - 127) as BF16: the product has at most 4 significant bits, so it is exact whenever BF16 has the
-// exponent. FP4 values are moved into place as BF16 numbers 2^126 times too small; one multiplication corrects that, a second
+// exponent. (The sign of a product that is zero is lost.) FP4 values are moved into place as BF16 numbers 2^126 times too small; one multiplication corrects that, a second
 // one scales. With e4m3 scales both are one: the scale is taken 2^-7 times, so that the factor 2^126 fits, and
 // the sums are result_factor() too small.
+//
+// FP8 has a shorter way where the scales of a tile lie close together, which they nearly always do: FP16 holds every e4m3
+// number times a power of two from a window of 22 (e5m2: 9). Scales are then taken relative to the largest one of the tile,
+// and the sums are multiplied by a power of two afterwards: one instruction expands a pair, one scales it, and both products and sums
+// are the same as with BF16. scale_window.hpp finds out which tiles allow it.
 #pragma once
 
 #include "ptx/convert.hpp"
@@ -47,17 +52,25 @@ GEMMULE_HD constexpr float result_factor(const ScaledOptions& options) {
   return options.scale == ScaleFormat::e4m3 ? 16384.0f : 1.0f;
 }
 
-/// Two e8m0 codes, in bits 0..7 of each half, as BF16 factors 2^(code - 127). Code 0 is a subnormal, 255 NaN.
-GEMMULE_DEVICE u32 e8m0_factors(u32 codes) {
-  const u32 powers = ptx::max_u16(codes << 7, 0x00400040u);
-  return powers | ((codes + 0x00010001u) & 0x01000100u) >> 2;
+/// What a pair is multiplied by, and, of FP8, what is added: zero, or NaN where the scale is NaN.
+struct Factor {
+  u32 scale, addend;
+};
+
+/// Of two e8m0 codes, in bits 0..7 of each half: 2^(code - 127). FP8: code 255 gives infinity, and its product with zero, NaN,
+/// is what is added; code 0, whose products are not representable, gives 0. FP4, which takes two equal codes: code 0 is a subnormal.
+GEMMULE_DEVICE Factor e8m0_factor(const ScaledOptions& options, u32 codes) {
+  const u32 scale = codes << 7;
+  if (options.ab == Format::e2m1)
+    return {codes == 0x00FF00FFu ? 0x7FFF7FFFu : ptx::max_u16(scale, 0x00400040u), 0};
+  return {scale, ptx::multiply_bf16(scale, 0)};
 }
 
-/// Two e4m3 scales, in the low two bytes, as BF16 factors 2^119 times as large.
-GEMMULE_DEVICE u32 e4m3_factors(u32 codes) {
+/// Of two e4m3 scales, in the low two bytes: 2^119 times as large. NaN is NaN.
+GEMMULE_DEVICE Factor e4m3_factor(u32 codes) {
   const float two_to_119 = numerics::float_of((127u + 119u) << 23);
   const ptx::F32x2 scales = ptx::unpack_fp16(ptx::expand_e4m3<0>(codes));
-  return ptx::pack_bf16(scales.x * two_to_119, scales.y * two_to_119);
+  return {ptx::pack_bf16(scales.x * two_to_119, scales.y * two_to_119), 0};
 }
 
 /// For factor(): selects byte `block` of four scales, or zeros if the block lies past the last one: its data is zero, and
@@ -71,27 +84,57 @@ GEMMULE_HD constexpr u32 next_scale(const ScaledOptions& options) {
   return options.scale == ScaleFormat::e4m3 ? 0x11u : 0x0101u;
 }
 /// The factor of both values of a pair.
-GEMMULE_DEVICE u32 factor(const ScaledOptions& options, u32 scales, u32 selector) {
+GEMMULE_DEVICE Factor factor(const ScaledOptions& options, u32 scales, u32 selector) {
   const u32 codes = ptx::permute_bytes(scales, 0, selector);
-  if (options.scale == ScaleFormat::e4m3) return e4m3_factors(codes);
-  const u32 powers = ptx::max_u16(codes << 7, 0x00400040u);  // as e8m0_factors() of two equal codes
-  return codes == 0x00FF00FFu ? 0x7FFF7FFFu : powers;
+  return options.scale == ScaleFormat::e4m3 ? e4m3_factor(codes) : e8m0_factor(options, codes);
 }
 
-GEMMULE_DEVICE u32 scaled(const ScaledOptions& options, u32 pair, u32 factor) {
-  if (options.ab == Format::e2m1 && options.scale == ScaleFormat::e8m0)
-    pair = ptx::multiply_bf16(pair, two_to_126);
-  return ptx::multiply_bf16(pair, factor);
+GEMMULE_DEVICE u32 scaled(const ScaledOptions& options, u32 pair, const Factor& factor) {
+  if (options.ab != Format::e2m1) return ptx::multiply_add_bf16(pair, factor.scale, factor.addend);
+  if (options.scale == ScaleFormat::e8m0) pair = ptx::multiply_bf16(pair, two_to_126);
+  return ptx::multiply_bf16(pair, factor.scale);
 }
 
 /// Pairs 2 s' and 2 s' + 1 of a word, scaled: of an FP8 word s' = 0, of an FP4 word s' < 2.
 template <u32 s>
-GEMMULE_DEVICE U32x2 pairs(const ScaledOptions& options, u32 word, u32 factor) {
+GEMMULE_DEVICE U32x2 pairs(const ScaledOptions& options, u32 word, const Factor& factor) {
   if (options.ab == Format::e2m1)
     return {scaled(options, fp4_pair<2 * s>(word), factor),
             scaled(options, fp4_pair<2 * s + 1>(word), factor)};
   return {scaled(options, fp8_pair<0>(options.ab, word), factor),
           scaled(options, fp8_pair<1>(options.ab, word), factor)};
+}
+
+/// The FP16 way. Scale codes below `lowest` count as zero: for them BF16 is not exact either. The largest code of a tile becomes
+/// 2^top; the smallest that is not below `lowest` may be `span` codes less.
+struct Window {
+  u32 lowest, span, top;
+};
+GEMMULE_HD constexpr Window window(Format ab) {
+  return ab == Format::e4m3 ? Window{3, 21, 7} : Window{10, 8, 0};
+}
+/// The code whose factor would have FP16's exponent field 0, if `largest` is the largest code.
+GEMMULE_HD constexpr u32 window_base(Format ab, u32 largest) {
+  const u32 field = 15 + window(ab).top;
+  return largest < field ? 0 : largest - field;
+}
+/// Sums of FP16 products are 2^result_exponent() times too small.
+GEMMULE_HD constexpr i32 result_exponent(u32 base_a, u32 base_b) {
+  return static_cast<i32>(base_a + base_b) - 2 * (127 - 15);
+}
+
+/// Of two codes, in both halves, for base = window_base() in both halves.
+GEMMULE_DEVICE u32 fp16_factor_of(u32 codes, u32 bases) {
+  return (ptx::max_u16(codes, bases) - bases) << 10;
+}
+/// The factor of both values of a pair.
+GEMMULE_DEVICE u32 fp16_factor(u32 scales, u32 selector, u32 bases) {
+  return fp16_factor_of(ptx::permute_bytes(scales, 0, selector), bases);
+}
+/// Values 2 half and 2 half + 1 of an FP8 word as they are.
+GEMMULE_DEVICE u32 fp8_as_fp16(Format format, u32 word, u32 half) {
+  if (format == Format::e4m3) return half == 0 ? ptx::expand_e4m3<0>(word) : ptx::expand_e4m3<1>(word);
+  return ptx::permute_bytes(word, 0, half == 0 ? 0x1404 : 0x3424);
 }
 
 GEMMULE_DEVICE u32 word_of(const ptx::U32x4& words, u32 index) {
@@ -101,10 +144,17 @@ GEMMULE_DEVICE u32 word_of(const ptx::U32x4& words, u32 index) {
 /// The two pairs that slice `slice` < 4 takes from 16 bytes: of FP8 word `slice`; of FP4, whose 16 bytes serve two steps
 /// of 4 slices, half of word 2 step + slice / 2.
 GEMMULE_DEVICE U32x2 slice_pairs(const ScaledOptions& options, const ptx::U32x4& words, u32 step, u32 slice,
-                                 u32 factor) {
+                                 const Factor& factor) {
   if (options.ab != Format::e2m1) return pairs<0>(options, word_of(words, slice), factor);
   const u32 word = word_of(words, 2 * step + slice / 2);
   return slice % 2 == 0 ? pairs<0>(options, word, factor) : pairs<1>(options, word, factor);
+}
+
+/// The same as FP16, of FP8.
+GEMMULE_DEVICE U32x2 fp16_slice_pairs(Format format, const ptx::U32x4& words, u32 slice, u32 factor) {
+  const u32 word = word_of(words, slice);
+  return {ptx::multiply_fp16(fp8_as_fp16(format, word, 0), factor),
+          ptx::multiply_fp16(fp8_as_fp16(format, word, 1), factor)};
 }
 
 }  // namespace expand

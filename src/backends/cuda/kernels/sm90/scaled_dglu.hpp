@@ -3,7 +3,7 @@
 #pragma once
 
 #include "sm90/scaled_dglu_epilogue.hpp"
-#include "sm90/scaled_mainloop.hpp"
+#include "sm90/scaled_frame.hpp"
 
 namespace gemmule::kernels {
 

@@ -54,7 +54,9 @@ struct ScaledLayout {
 GEMMULE_HD constexpr void place_mainloop(ScaledLayout& l, const ScaledOptions& options) {
   const u32 fixed = scaled::groups * (l.box_stride + l.small_stride) + 4 * 16 + 512;
   const u32 stage = scaled::stage_bytes(options);
-  l.b_buffers = scaled::shared_limit >= fixed + 3 * scaled::expanded_bytes + 4 * stage ? 3 : 2;
+  // A third tile of expanded B lets the math warpgroups look one tile ahead, but not at the price of the stages it comes from.
+  const u32 enough = options.ab == Format::e2m1 ? 2 : 3;
+  l.b_buffers = scaled::shared_limit >= fixed + 3 * scaled::expanded_bytes + enough * stage ? 3 : 2;
   l.stages = (scaled::shared_limit - fixed - l.b_buffers * scaled::expanded_bytes) / stage;
   if (l.stages > 6) l.stages = 6;
   l.b = l.stages * scaled::raw_a_bytes;

@@ -23,6 +23,7 @@
 #include "ptx/wgmma.hpp"
 #include "scheduler/row_tile_scheduler.hpp"
 #include "sm90/expand.hpp"
+#include "sm90/scale_window.hpp"
 #include "sm90/scaled_fragment.hpp"
 #include "sm90/scaled_layout.hpp"
 
@@ -71,17 +72,27 @@ struct ScaledRing {
 /// One thread's sums: element 4 j + 2 u + c of half h, as scaled_fragment.hpp has it; times expand::result_factor().
 using ScaledAccumulators = ptx::Accumulator<scaled::tile_n>[2];
 
+/// What a pair is scaled by: BF16 or FP16.
+template <bool fp16>
+struct PairFactorOf {
+  using Type = expand::Factor;
+};
+template <>
+struct PairFactorOf<true> {
+  using Type = u32;
+};
+
 struct ScaledMainloop {
   static constexpr u32 warps_per_group = scaled::warps_per_group;
   static constexpr u32 math_warps = scaled::groups * warps_per_group;
   static constexpr u32 slices = scaled::tile_k / 16;
-  // Registers of the warpgroups. FP4 needs more for the expansion of B (four or eight scales), FP8 can leave some to the
-  // feeding warps.
+  // Registers of the warpgroups. FP4 needs more for the expansion of B, FP8 for the feeding warps (scale_window.hpp).
   static constexpr u32 math_registers = 216;
-  static constexpr u32 fp8_feed = 32, fp8_expand = 48;
-  static constexpr u32 fp4_feed = 24, fp4_expand = 56;
-  static_assert(128 * (fp8_feed + fp8_expand + 2 * math_registers) <= 65536, "the register file has 65536");
-  static_assert(128 * (fp4_feed + fp4_expand + 2 * math_registers) <= 65536, "the register file has 65536");
+  static constexpr u32 feed_registers = 32, expand_registers = 48;
+  static constexpr u32 fp4_feed_registers = 24, fp4_expand_registers = 56;
+  static_assert(128 * (feed_registers + expand_registers + 2 * math_registers) <= 65536 &&
+                    128 * (fp4_feed_registers + fp4_expand_registers + 2 * math_registers) <= 65536,
+                "the register file has 65536");
 
   const ScaledOptions& options;
   const ScaledParams& params;
@@ -172,10 +183,12 @@ struct ScaledMainloop {
     constexpr u32 size = scaled::atom_bytes;
     const u32 atoms = scaled::stage_atoms(options);
     const bool leader = ptx::elect_one();
-    RingState tile_at;
+    u32 tiles_read = 0;
     ScaledRing at;
     for (;;) {
+      RingState tile_at{tiles_read % TileRing::size, tiles_read / TileRing::size % 2};
       const RowTile tile = read_row_tile(shared.tiles, tile_at);
+      tiles_read += 1;
       if (tile.row == end_of_tiles) return;
       if (!leader) continue;
       const u32 row_bytes = static_cast<u32>(layout::block_atoms(params.k, options.vec)) * size;
@@ -187,19 +200,19 @@ struct ScaledMainloop {
       // Rows or blocks that do not exist: something is read twice, and nobody uses it.
       const u32 second_a = tile.rows > 128 ? row_bytes : 0;
       const u32 step = scaled::raw_tile_k(options.ab) * size / (4 * options.vec);  // half an atom, one or two
-      const u32 end = stage_count() * step;
+      const u32 end = options.ab == Format::e2m1 ? row_bytes : stage_count() * step;
 #pragma unroll 1
       for (u32 at_byte = 0; at_byte < end; at_byte += step) {
         ptx::wait(shared.empty + at.index, at.parity ^ 1);
         const Barrier full = shared.full + at.index;
         const Shared<u8> to = shared.scales.bytes(at.index * scaled::stage_scale_bytes(options));
-        const u32 first = at_byte / size * size;
-#pragma unroll
+        u32 offset = at_byte / size * size;
+#pragma unroll 1
         for (u32 i = 0; i < atoms; ++i) {
-          const u32 offset = first + i * size < row_bytes ? first + i * size : first;
           ptx::load_bytes(to.bytes(i * size), a + offset, size, full);
           ptx::load_bytes(to.bytes((atoms + i) * size), a + (second_a + offset), size, full);
           ptx::load_bytes(to.bytes((2 * atoms + i) * size), b + offset, size, full);
+          if (offset + size < row_bytes) offset += size;
         }
         at.advance(layout.stages);
       }
@@ -236,9 +249,32 @@ struct ScaledMainloop {
     return (tile * atoms + (atoms == 2 ? t / 2 : 0)) * scaled::atom_bytes;
   }
 
+  // ---------------------------------------------------------------------------------------------- the two ways
+
+  template <bool fp16>
+  using PairFactor = typename PairFactorOf<fp16>::Type;
+
+  /// The factor of both values of a pair. `base`: of FP16.
+  template <bool fp16>
+  GEMMULE_DEVICE PairFactor<fp16> pair_factor(u32 scales, u32 select, u32 base) const {
+    if constexpr (fp16)
+      return expand::fp16_factor(scales, select, base * 0x00010001u);
+    else
+      return expand::factor(options, scales, select);
+  }
+  template <bool fp16>
+  GEMMULE_DEVICE U32x2 slice_pairs(const U32x4& words, u32 step, u32 slice,
+                                   const PairFactor<fp16>& factor) const {
+    if constexpr (fp16)
+      return expand::fp16_slice_pairs(options.ab, words, slice, factor);
+    else
+      return expand::slice_pairs(options, words, step, slice, factor);
+  }
+
   // ---------------------------------------------------------------------------------------------- expansion of B
 
-  /// The expanding warpgroup: every tile.
+  /// The expanding warpgroup: every tile. With two buffers to spare, a tile of B is published while the next one is being
+  /// loaded, so that the fence does not wait for its last stores.
   GEMMULE_DEVICE void expand_b() const {
     const u32 stages = stage_count();
     RingState tile_at;
@@ -246,27 +282,51 @@ struct ScaledMainloop {
     for (;;) {
       const RowTile tile = read_row_tile(shared.tiles, tile_at);
       if (tile.row == end_of_tiles) return;
-      Selection selection[4];
+      Selections selections;
 #pragma unroll
-      for (u32 t = 0; t < 4; ++t) selection[t] = Selection::of(options, options.b_n_major ? thread / 32 : t);
+      for (u32 i = 0; i < selection_count; ++i)
+        selections.of[i] = Selection::of(options, options.b_n_major ? thread / 32 : piece_of(i));
       for (u32 stage = 0; stage < stages; ++stage) {
         ptx::wait(shared.full + at.index, at.parity);
-        if (options.b_n_major)
-          expand_n_major(at.index, selection[0], b_at);
+        const bool unpublished = publishes_late() && stage != 0;
+        if (options.b_n_major && tile.fp16.use)
+          expand_n_major<true>(at.index, selections.of[0], tile.fp16.base_b, b_at, unpublished);
+        else if (options.b_n_major)
+          expand_n_major<false>(at.index, selections.of[0], 0, b_at, unpublished);
+        else if (options.ab != Format::e2m1 && tile.fp16.use)
+          expand_k_major<true>(at.index, selections, tile.fp16.base_b, b_at, unpublished);
         else
-          expand_k_major(at.index, selection, b_at);
+          expand_k_major<false>(at.index, selections, 0, b_at, unpublished);
         at.advance(layout.stages);
 #pragma unroll
-        for (u32 t = 0; t < 4; ++t) selection[t].advance(options);
+        for (u32 i = 0; i < selection_count; ++i) selections.of[i].advance(options);
       }
+      if (publishes_late()) publish_b(b_at);
     }
   }
 
-  /// Waits for room for a tile of expanded B.
+  GEMMULE_DEVICE bool publishes_late() const {
+    return layout.b_buffers > scaled::steps_per_stage(options) + 1;
+  }
+
+  /// Scale blocks of a row of B in a step: FP8 has 2 (pieces 0, 1 and 2, 3), FP4 4.
+  static constexpr u32 selection_count = 4;
+  struct Selections {
+    Selection of[selection_count];
+  };
+  GEMMULE_DEVICE u32 piece_of(u32 i) const {
+    return options.ab == Format::e2m1 ? i : i % 2 * 2;
+  }
+  GEMMULE_DEVICE u32 selection_of(u32 t) const {
+    return options.ab == Format::e2m1 ? t : t / 2;
+  }
+
+  /// Waits for room for the tile of expanded B at b_at.
   GEMMULE_DEVICE Shared<u8> acquire_b(const ScaledRing& b_at) const {
     ptx::wait(shared.b_empty + b_at.index, b_at.parity ^ 1);
     return shared.expanded.bytes(b_at.index * scaled::expanded_bytes);
   }
+  /// The tile at b_at is complete.
   GEMMULE_DEVICE void publish_b(ScaledRing& b_at) const {
     ptx::fence_async_shared();
     release(shared.b_full + b_at.index);
@@ -274,42 +334,47 @@ struct ScaledMainloop {
   }
 
   /// A thread expands one row of B: 128-byte rows with the 128-byte swizzle, piece 2 s + i holds pair 2 s + i of pieces 0..3.
-  GEMMULE_DEVICE void expand_k_major(u32 stage_index, const Selection (&selection)[4],
-                                     ScaledRing& b_at) const {
+  /// `unpublished`: the tile at b_at is complete and not published.
+  template <bool fp16>
+  GEMMULE_DEVICE void expand_k_major(u32 stage_index, const Selections& selections, u32 base,
+                                     ScaledRing& b_at, bool unpublished) const {
     const Shared<u8> raw = shared.b.bytes(stage_index * scaled::raw_b_bytes);
     const Shared<u8> scales = shared.scales.bytes(stage_index * scaled::stage_scale_bytes(options));
     const u32 row = fragment::expander_row(thread);
     const u32 position = fragment::position(row);
-    U32x4 words[4];
-#pragma unroll
-    for (u32 t = 0; t < 4; ++t)
-      words[t] = ptx::load(raw.bytes(row * scaled::raw_row_bytes + ((t ^ row / 2 % 4) << 4)).as<U32x4>());
     const u32 in_atom = row % 32 * 16 + row / 32 * 4;
     u32 scale[2];
     scale[0] = ptx::load(scales.bytes(scale_offset(2, 0) + in_atom).as<u32>());
     scale[1] = scaled::stage_atoms(options) == 2
                    ? ptx::load(scales.bytes(scale_offset(2, 2) + in_atom).as<u32>())
                    : scale[0];
+    U32x4 words[4];
+#pragma unroll
+    for (u32 t = 0; t < 4; ++t)
+      words[t] = ptx::load(raw.bytes(row * scaled::raw_row_bytes + ((t ^ row / 2 % 4) << 4)).as<U32x4>());
+    if (unpublished) publish_b(b_at);
     release_loaded(shared.empty + stage_index,
                    words[0].x ^ words[1].x ^ words[2].x ^ words[3].x ^ scale[0] ^ scale[1]);
 #pragma unroll
     for (u32 step = 0; step < scaled::steps_per_stage(options); ++step) {
-      u32 factors[4];
+      PairFactor<fp16> factors[selection_count];
 #pragma unroll
-      for (u32 t = 0; t < 4; ++t)
-        factors[t] = expand::factor(options, scale[t / 2], selection[t].at(options, params.k, step));
+      for (u32 t = 0; t < 4; ++t) {
+        const u32 i = selection_of(t);
+        factors[i] = pair_factor<fp16>(scale[t / 2], selections.of[i].at(options, params.k, step), base);
+      }
       const Shared<u8> to = acquire_b(b_at).bytes(position * 128);
 #pragma unroll
       for (u32 s = 0; s < slices; ++s) {
         U32x2 pairs[4];
 #pragma unroll
-        for (u32 t = 0; t < 4; ++t) pairs[t] = expand::slice_pairs(options, words[t], step, s, factors[t]);
+        for (u32 t = 0; t < 4; ++t) pairs[t] = slice_pairs<fp16>(words[t], step, s, factors[selection_of(t)]);
         ptx::store(to.bytes(((2 * s) ^ (position % 8)) << 4).as<U32x4>(),
                    U32x4{pairs[0].x, pairs[1].x, pairs[2].x, pairs[3].x});
         ptx::store(to.bytes(((2 * s + 1) ^ (position % 8)) << 4).as<U32x4>(),
                    U32x4{pairs[0].y, pairs[1].y, pairs[2].y, pairs[3].y});
       }
-      publish_b(b_at);
+      if (!publishes_late()) publish_b(b_at);
     }
   }
 
@@ -317,7 +382,9 @@ struct ScaledMainloop {
   /// of one k; expanded rows 64 columns of one k, the two halves of the columns one after the other (wgmma's
   /// MN-major form), all with the 128-byte swizzle. Lanes of the two halves take k in another order, so that they do not
   /// meet in a bank.
-  GEMMULE_DEVICE void expand_n_major(u32 stage_index, const Selection& selection, ScaledRing& b_at) const {
+  template <bool fp16>
+  GEMMULE_DEVICE void expand_n_major(u32 stage_index, const Selection& selection, u32 base, ScaledRing& b_at,
+                                     bool unpublished) const {
     const Shared<u8> raw = shared.b.bytes(stage_index * scaled::raw_b_bytes);
     const Shared<u8> scales = shared.scales.bytes(stage_index * scaled::stage_scale_bytes(options));
     const u32 warp = thread / 32, lane = thread % 32, column = 4 * lane;
@@ -328,34 +395,50 @@ struct ScaledMainloop {
     for (u32 i = 0; i < 4; ++i)
       codes[i] = ptx::permute_bytes(ptx::load(scales.bytes(in_atom + 16 * i).as<u32>()), 0, select);
     // Two columns share a pair.
-    const u32 factors[2] = {expand::e8m0_factors(ptx::permute_bytes(codes[0], codes[1], 0x5410)),
-                            expand::e8m0_factors(ptx::permute_bytes(codes[2], codes[3], 0x5410))};
+    PairFactor<fp16> factors[2];
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i) {
+      const u32 two = ptx::permute_bytes(codes[2 * i], codes[2 * i + 1], 0x5410);
+      if constexpr (fp16)
+        factors[i] = expand::fp16_factor_of(two, base * 0x00010001u);
+      else
+        factors[i] = expand::e8m0_factor(options, two);
+    }
     const u32 late = lane / 16;
     const u32 from = raw.address + warp * 2048 + late * 128 + ((lane / 4 ^ late) << 4) + lane % 4 * 4;
     u32 words[16];
 #pragma unroll
     for (u32 i = 0; i < 16; ++i)  // k = i ^ late of the warp's 16
       words[i] = ptx::load(Shared<u32>{(from ^ i % 8 * (128 + 16)) + i / 8 * 1024});
+    if (unpublished) publish_b(b_at);
     u32 loaded = codes[0] ^ codes[1] ^ codes[2] ^ codes[3];
 #pragma unroll
     for (u32 i = 0; i < 16; ++i) loaded ^= words[i];
     release_loaded(shared.empty + stage_index, loaded);
     // wgmma's k of the warp's k is 16 (k / 4) + 8 (k % 4 / 2) + 2 warp + k % 2.
     const u32 to = acquire_b(b_at).address + late * (scaled::tile_k * 128) + (2 * warp + late) * 128;
+    u32 first[2];
 #pragma unroll
     for (u32 half = 0; half < 2; ++half) {
       const u32 byte = fragment::position(column % 64 + 2 * half) * 2;
-      const u32 first = to + ((byte / 16 ^ (2 * warp + late)) << 4) + byte % 16;
+      first[half] = to + ((byte / 16 ^ (2 * warp + late)) << 4) + byte % 16;
+    }
 #pragma unroll
-      for (u32 i = 0; i < 16; ++i) {
-        const u32 pair = expand::scaled(
-            options,
-            half == 0 ? expand::fp8_pair<0>(options.ab, words[i]) : expand::fp8_pair<1>(options.ab, words[i]),
-            factors[half]);
-        ptx::store(Shared<u32>{(first ^ i % 2 * (128 + 16)) + i / 4 * 2048 + i % 4 / 2 * 1024}, pair);
+    for (u32 i = 0; i < 16; ++i) {
+#pragma unroll
+      for (u32 half = 0; half < 2; ++half) {
+        u32 pair;
+        if constexpr (fp16)
+          pair = ptx::multiply_fp16(expand::fp8_as_fp16(options.ab, words[i], half), factors[half]);
+        else
+          pair = expand::scaled(options,
+                                half == 0 ? expand::fp8_pair<0>(options.ab, words[i])
+                                          : expand::fp8_pair<1>(options.ab, words[i]),
+                                factors[half]);
+        ptx::store(Shared<u32>{(first[half] ^ i % 2 * (128 + 16)) + i / 4 * 2048 + i % 4 / 2 * 1024}, pair);
       }
     }
-    publish_b(b_at);
+    if (!publishes_late()) publish_b(b_at);
   }
 
   // ---------------------------------------------------------------------------------------------- math warpgroups
@@ -391,31 +474,32 @@ struct ScaledMainloop {
     return rows;
   }
 
-  GEMMULE_DEVICE void expand_rows(Operands& operands, const RawRows& rows, const Selection& selection,
+  /// `select`: Selection::at() of the step.
+  template <bool fp16>
+  GEMMULE_DEVICE void expand_rows(Operands& operands, const RawRows& rows, u32 select, u32 base,
                                   u32 step) const {
-    const u32 select = selection.at(options, params.k, step);
 #pragma unroll
     for (u32 u = 0; u < 2; ++u) {
-      const u32 factor = expand::factor(options, rows.scales[u], select);
+      const PairFactor<fp16> factor = pair_factor<fp16>(rows.scales[u], select, base);
 #pragma unroll
       for (u32 s = 0; s < slices; ++s) {
-        const U32x2 pairs = expand::slice_pairs(options, rows.words[u], step, s, factor);
+        const U32x2 pairs = slice_pairs<fp16>(rows.words[u], step, s, factor);
         operands[s].set(static_cast<int>(u), pairs.x);
         operands[s].set(static_cast<int>(2 + u), pairs.y);
       }
     }
   }
 
-  template <u32 width>
+  template <u32 width, bool fp16>
   GEMMULE_DEVICE void multiply_unit(ptx::Accumulator<scaled::tile_n>& sums, const Operands& operands,
                                     ptx::MatrixDescriptor b) const {
     ptx::fence_accumulators();
 #pragma unroll
     for (u32 s = 0; s < slices; ++s) {
       if (options.b_n_major)
-        ptx::multiply<width, true>(sums, operands[s], b.advance(s * 16 * 128), true);
+        ptx::multiply<width, fp16, true>(sums, operands[s], b.advance(s * 16 * 128), true);
       else
-        ptx::multiply<width, false>(sums, operands[s], b.advance(s * 32), true);
+        ptx::multiply<width, fp16, false>(sums, operands[s], b.advance(s * 32), true);
     }
     ptx::commit_multiplications();
   }
@@ -425,171 +509,131 @@ struct ScaledMainloop {
                              options.b_n_major ? scaled::tile_k * 128 : 16, 1024);
   }
 
+  /// Waits for the tile of expanded B at b_at. Then the stage it comes from is there too: whoever expanded it has seen it.
+  GEMMULE_DEVICE u32 await_b(ScaledRing& b_at) const {
+    const u32 index = b_at.index;
+    ptx::wait(shared.b_full + index, b_at.parity);
+    b_at.advance(layout.b_buffers);
+    return index;
+  }
+
   /// Multiplies the group's 128 rows of a tile. Nothing is in flight afterwards.
-  template <u32 width>
-  GEMMULE_DEVICE void main_loop(u32 group, ScaledAccumulators& sums, u32 tiles_before) const {
+  template <u32 width, bool fp16>
+  GEMMULE_DEVICE void main_loop(const RowTile& tile, u32 group, ScaledAccumulators& sums,
+                                u32 tiles_before) const {
     constexpr u32 most_steps = 2;
     const u32 steps = scaled::steps_per_stage(options);
+    // With two buffers to spare, B of the next stage is awaited before the last unit of this one is issued, so that the bytes
+    // of A arrive meanwhile. Otherwise only raw A is, and after it.
+    const bool early = publishes_late();
+    const u32 base = tile.fp16.base_a;
     const RowOffsets offsets = row_offsets(group);
-    const u32 stages_before = tiles_before * stage_count();
-    ScaledRing at = ScaledRing::after(stages_before, layout.stages);
-    ScaledRing b_at = ScaledRing::after(stages_before * steps, layout.b_buffers);
+    const u32 stages = stage_count();
+    ScaledRing at = ScaledRing::after(tiles_before * stages, layout.stages);
+    ScaledRing b_at = ScaledRing::after(tiles_before * stages * steps, layout.b_buffers);
     Selection selection = Selection::of(options, thread % 4);
     Operands operands[2];
     // Not by the first multiplications: those of the second half would find registers that the compiler defines under those
     // of the first.
     sums[0].clear();
     sums[1].clear();
+    u32 b_index[most_steps];
     u32 last_b = 0;
     ptx::wait(shared.full + at.index, at.parity);
     RawRows rows = load_rows(offsets, at.index, 0);
-    expand_rows(operands[0], rows, selection, 0);
-    for (u32 left = stage_count();; --left) {
-      u32 b_index[most_steps];
+    expand_rows<fp16>(operands[0], rows, selection.at(options, params.k, 0), base, 0);
+    b_index[0] = await_b(b_at);
+    for (u32 stage = 0;;) {
+      const bool last = stage + 1 == stages;
+      u32 next_b = 0;
 #pragma unroll
       for (u32 unit = 0; unit < 2 * most_steps; ++unit) {
         if (unit >= 2 * steps) break;
-        const u32 half = unit / steps, step = unit % steps;
-        if (half == 0) {
-          ptx::wait(shared.b_full + b_at.index, b_at.parity);
-          b_index[step] = b_at.index;
-          b_at.advance(layout.b_buffers);
-        }
-        multiply_unit<width>(sums[half], operands[unit % 2], descriptor(b_index[step]));
-        // The next unit's bytes; the unit before this one is over after the wait.
-        const u32 next = unit + 1;
-        if (next == steps) {
-          rows = load_rows(offsets, at.index, 1);
-          release_loaded(shared.empty + at.index,
-                         rows.words[0].x ^ rows.words[1].x ^ rows.scales[0] ^ rows.scales[1]);
-        } else if (next == 2 * steps) {
+        const u32 half = unit / steps, step = unit % steps, next = unit + 1;
+        const bool stage_ends = next == 2 * steps;
+        if (half == 0 && step > 0) b_index[step] = await_b(b_at);
+        // The next unit's bytes: their registers are free, and the multiplications hide the way of the bytes.
+        if (next == steps && early) rows = load_rows(offsets, at.index, 1);
+        if (stage_ends) {
           at.advance(layout.stages);
-          if (left == 1) break;
-          selection.advance(options);
-          ptx::wait(shared.full + at.index, at.parity);
-          rows = load_rows(offsets, at.index, 0);
+          if (early && !last) {
+            next_b = await_b(b_at);
+            rows = load_rows(offsets, at.index, 0);
+          }
         }
-        ptx::wait_multiplications<1>();
+        multiply_unit<width, fp16>(sums[half], operands[unit % 2], descriptor(b_index[step]));
+        if (stage_ends && last) break;
+        if (next == steps && !early) rows = load_rows(offsets, at.index, 1);
+        if (stage_ends) {
+          selection.advance(options);
+          if (!early) {
+            ptx::wait(shared.full + at.index, at.parity);
+            rows = load_rows(offsets, at.index, 0);
+          }
+        }
+        ptx::wait_multiplications<1>();  // for the unit before this one
         if (unit == 0) {
-          if (left != stage_count()) release(shared.b_empty + last_b);
+          if (stage != 0) release(shared.b_empty + last_b);
         } else if (unit > steps) {
           release(shared.b_empty + b_index[step - 1]);
         }
-        expand_rows(operands[next % 2], rows, selection, next % steps);
+        if (next == steps)
+          release_loaded(shared.empty + at.index,
+                         rows.words[0].x ^ rows.words[1].x ^ rows.scales[0] ^ rows.scales[1]);
+        expand_rows<fp16>(operands[next % 2], rows, selection.at(options, params.k, next % steps), base,
+                          next % steps);
+        if (stage_ends && !early) next_b = await_b(b_at);
       }
-      last_b = b_index[steps - 1];
-      if (left == 1) {
+      if (last) {
         ptx::wait_multiplications<0>();
 #pragma unroll
         for (u32 step = 0; step < most_steps; ++step)
-          if (step < steps && step + 2 >= steps) release(shared.b_empty + b_index[step]);
+          if (step < steps) release(shared.b_empty + b_index[step]);
         return;
       }
+      last_b = b_index[steps - 1];
+      b_index[0] = next_b;
+      stage += 1;
     }
   }
 
-  /// The last tile of a row may be narrower: it is multiplied at 64 or 128 columns.
+  /// More than two loops would not find registers for the sums that they share, and a choice within the loop costs a tenth of
+  /// its speed: FP8 has one loop for BF16 and one for FP16, FP4 one for the last tile of a row if 64 columns are enough for it.
   GEMMULE_DEVICE void multiply_tile(const RowTile& tile, u32 group, ScaledAccumulators& sums,
                                     u32 tiles_before) const {
-    if (tile.columns > 64)
-      main_loop<128>(group, sums, tiles_before);
-    else
-      main_loop<64>(group, sums, tiles_before);
+    if (options.ab == Format::e2m1) {
+      if (tile.columns > 64)
+        main_loop<128, false>(tile, group, sums, tiles_before);
+      else
+        main_loop<64, false>(tile, group, sums, tiles_before);
+    } else if (tile.fp16.use) {
+      main_loop<128, true>(tile, group, sums, tiles_before);
+      const i32 exponent = expand::result_exponent(tile.fp16.base_a, tile.fp16.base_b);
+      const float factor = numerics::float_of(static_cast<u32>(127 + exponent) << 23);
+      sums[0].scale(factor);
+      sums[1].scale(factor);
+    } else {
+      main_loop<128, false>(tile, group, sums, tiles_before);
+    }
   }
 
   /// A tile of 128 rows, of which the second warpgroup has none: it lets all buffers pass.
   GEMMULE_DEVICE void skip_tile(u32 tiles_before) const {
     const u32 stages = stage_count();
+    const u32 steps = scaled::steps_per_stage(options);
     ScaledRing at = ScaledRing::after(tiles_before * stages, layout.stages);
-    ScaledRing b_at =
-        ScaledRing::after(tiles_before * stages * scaled::steps_per_stage(options), layout.b_buffers);
+    ScaledRing b_at = ScaledRing::after(tiles_before * stages * steps, layout.b_buffers);
 #pragma unroll 1
     for (u32 i = 0; i < stages; ++i) {
-      ptx::wait(shared.full + at.index, at.parity);
-      release(shared.empty + at.index);
-      at.advance(layout.stages);
 #pragma unroll
-      for (u32 step = 0; step < scaled::steps_per_stage(options); ++step) {
-        ptx::wait(shared.b_full + b_at.index, b_at.parity);
-        release(shared.b_empty + b_at.index);
-        b_at.advance(layout.b_buffers);
+      for (u32 step = 0; step < steps; ++step) {
+        const u32 b = await_b(b_at);
+        if (step == 0) release(shared.empty + at.index);
+        release(shared.b_empty + b);
       }
+      at.advance(layout.stages);
     }
   }
 };
-
-/// The frame of both kernels. `Operator` has
-///   static constexpr bool feeds_c;                       warp 1 of the feeding warpgroup reads the tiles and runs feed_c()
-///   static void init_barriers(const Layout&, Barrier first);
-///   void feed_c() const;                                 reads every tile record
-///   void start();                                        by one math warpgroup, before its first tile
-///   void begin(const RowTile&, u32 group);               by one math warpgroup, before the main loop of a tile
-///   void epilogue(ScaledAccumulators&, const RowTile&, u32 group);   after it
-///   void finish(u32 group);                              after its last tile
-/// and is built from {options, params, layout, base of shared memory, first free barrier, thread in its warpgroup}.
-template <class Operator, class Options, class Params>
-GEMMULE_DEVICE void run_scaled(const Options& options, const Params& params, const ScaledLayout& layout) {
-  const Shared<u8> base = ptx::dynamic_shared();
-  const ScaledMainloop loop{options.common, params.common, layout, ScaledShared::at(base, layout),
-                            ptx::thread_index() % ptx::warpgroup_size};
-  const u32 warp = ptx::warp_index();
-  if (warp == 0 && ptx::elect_one()) {
-    loop.init_barriers(Operator::feeds_c ? 1 : 0);
-    Operator::init_barriers(layout, loop.shared.first_free);
-    ptx::fence_barrier_init();
-  }
-  ptx::sync_warp();
-  ptx::sync_cta();
-  ptx::launch_next_grid();
-  ptx::wait_for_previous_grid();
-  const u32 role = warp / ScaledMainloop::warps_per_group;
-  const bool fp4 = options.common.ab == Format::e2m1;
-  Operator op{options, params, layout, base, loop.shared.first_free, loop.thread};
-  if (role == 0) {
-    if (fp4)
-      ptx::lower_registers<ScaledMainloop::fp4_feed>();
-    else
-      ptx::lower_registers<ScaledMainloop::fp8_feed>();
-    if (warp == 0) {
-      loop.feed_operands();
-    } else if (warp == 3) {
-      loop.feed_scales();
-    } else if (warp == 1) {
-      if constexpr (Operator::feeds_c) op.feed_c(loop.shared.tiles);
-    } else if (warp == 2) {
-      schedule_row_tiles<scaled::tile_rows, scaled::tile_n>(
-          {params.common.offsets, params.common.experts, params.common.n,
-           options.common.dynamic ? params.common.next_tile : nullptr},
-          loop.shared.tiles);
-    }
-  } else if (role == 1) {
-    if (fp4)
-      ptx::lower_registers<ScaledMainloop::fp4_expand>();
-    else
-      ptx::lower_registers<ScaledMainloop::fp8_expand>();
-    loop.expand_b();
-  } else {
-    ptx::raise_registers<ScaledMainloop::math_registers>();
-    const u32 group = role - 2;
-    op.start();
-    for (u32 tiles = 0;; ++tiles) {
-      RingState tile_at{tiles % TileRing::size, tiles / TileRing::size % 2};
-      const RowTile tile = read_row_tile(loop.shared.tiles, tile_at);
-      if (tile.row == end_of_tiles) break;
-      if (tile.rows <= group * 128) {
-        loop.skip_tile(tiles);
-        continue;
-      }
-      op.begin(tile, group);
-      ScaledAccumulators sums;
-      // With its own thread index, so that what follows from it occupies no registers in the epilogue.
-      const ScaledMainloop own{loop.options, loop.params, loop.layout, loop.shared,
-                               ptx::reread_thread_index() % ptx::warpgroup_size};
-      own.multiply_tile(tile, group, sums, tiles);
-      op.epilogue(sums, tile, group);
-    }
-    op.finish(group);
-  }
-}
 
 }  // namespace gemmule::kernels

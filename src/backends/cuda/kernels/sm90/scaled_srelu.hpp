@@ -7,7 +7,7 @@
 #pragma once
 
 #include "epilogue/srelu_chunk.hpp"
-#include "sm90/scaled_mainloop.hpp"
+#include "sm90/scaled_frame.hpp"
 
 namespace gemmule::kernels {
 
@@ -23,7 +23,6 @@ struct ScaledSrelu {
   Shared<u8> base;
   Barrier first_barrier;
   u32 thread;
-  u32 chunk_number = 0;  ///< of all tiles of this warpgroup
 
   GEMMULE_DEVICE static void init_barriers(const ScaledLayout&, Barrier) {}
 
@@ -59,6 +58,7 @@ struct ScaledSrelu {
     const Shared<u8> small = base.bytes(group * layout.small_stride);
     const ScaleAtoms atoms{small.bytes(layout.atoms), small.bytes(layout.atoms + scaled::atom_bytes)};
     float amax = 0;
+    if (layout.chunk_buffers == 2) await_stores(group);
 #pragma unroll 1
     for (u32 first = 0; first < chunks; first += chunks_per_pass) {
 #pragma unroll
@@ -77,24 +77,21 @@ struct ScaledSrelu {
     if (common.has_amax) merge_maximum(params.common.amax + tile.expert, amax);
     if (!common.quantize) return;
     ptx::named_barrier_sync(1 + group, ptx::warpgroup_size);
+    // The next tile overwrites the atoms after another barrier (await_stores).
     if (thread < 64)
       store_scales(common, params.common, atoms, tile.expert, row, tile.column, params.common.n, thread);
-    ptx::named_barrier_sync(1 + group, ptx::warpgroup_size);  // the next tile may overwrite the atoms
   }
 
   GEMMULE_DEVICE void finish_chunk(const ChunkAccumulators& sums, const RowTile& tile, const SreluFactors& f,
                                    u32 group, u32 row, u32 chunk, const ScaleAtoms& atoms, float& amax) {
     const ScaledOptions& common = options.common;
-    const u32 buffer = layout.chunk_buffers == 2 ? chunk_number % 2 : 0;
+    const u32 buffer = layout.chunk_buffers == 2 ? chunk % 2 : 0;
     const Shared<u8> own = base.bytes(group * layout.box_stride);
     const Shared<u8> c = own.bytes(layout.c + buffer * layout.c_chunk);
     const Shared<u8> d = own.bytes(layout.d + buffer * layout.d_chunk);
     const Shared<u8> d_col = own.bytes(layout.d_col + buffer * layout.d_chunk);
     const u32 column = tile.column + chunk * fragment::chunk_columns;
-    if (layout.chunk_buffers == 1) {
-      if (thread == 0) ptx::wait_stores_read<0>();
-      ptx::named_barrier_sync(1 + group, ptx::warpgroup_size);
-    }
+    if (layout.chunk_buffers == 1) await_stores(group);
     const u32 in_d = box::thread_offset(common.d, thread);
     const SreluBoxes boxes{c.bytes(box::thread_offset(common.c, thread)), d.bytes(in_d), d_col.bytes(in_d)};
     const void* bias = nullptr;
@@ -114,7 +111,12 @@ struct ScaledSrelu {
       if (common.has_d_col) store(params.common.d_col, common.d, column, row, common.quantize ? d_col : d);
       ptx::commit_stores();
     }
-    chunk_number += 1;
+  }
+
+  /// The warpgroup's boxes have been read.
+  GEMMULE_DEVICE void await_stores(u32 group) const {
+    if (thread == 0) ptx::wait_stores_read<0>();
+    ptx::named_barrier_sync(1 + group, ptx::warpgroup_size);
   }
 
   /// A box of a matrix whose map counts elements, of e2m1 bytes.
