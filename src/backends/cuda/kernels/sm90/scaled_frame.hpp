@@ -61,7 +61,16 @@ GEMMULE_DEVICE void run_scaled(const Options& options, const Params& params, con
     ptx::raise_registers<ScaledMainloop::math_registers>();
     const u32 group = role - 2;
     op.start();
-    for (u32 tiles = 0;; ++tiles) {
+    // dGLU's epilogue leaves no register even for this.
+    constexpr bool parked = Operator::feeds_c;
+    const Shared<u32> counter =
+        base.bytes(layout.counters).as<u32>() + (warp - 2 * ScaledMainloop::warps_per_group);
+    if (parked && ptx::lane_index() == 0) ptx::store(counter, 0u);
+    if (parked) ptx::sync_warp();
+    for (u32 counted = 0;; ++counted) {
+      const u32 tiles = parked ? ptx::load(counter) : counted;
+      if (parked) ptx::sync_warp();  // every lane has read it; the next reading comes after read_row_tile()
+      if (parked && ptx::lane_index() == 0) ptx::store(counter, tiles + 1);
       RingState tile_at{tiles % TileRing::size, tiles / TileRing::size % 2};
       const RowTile tile = read_row_tile(loop.shared.tiles, tile_at);
       if (tile.row == end_of_tiles) break;
