@@ -16,15 +16,11 @@ namespace {
 constexpr Harmless harmless[] = {
     {model::Op::warp_sync, "row_tile_scheduler.hpp",
      "needed only if a lane is late by a whole round of the ring: few timings show it"},
-    {model::Op::warp_sync, "scaled_mainloop.hpp",
+    {model::Op::warp_sync, "scaled_frame.hpp",
      "brings the warp that initialises the barriers together for an aligned barrier"},
-    {model::Op::mbarrier_wait, "scaled_mainloop.hpp",
-     "of the idle warpgroup for raw operands: the expanded B it waits for next implies it, as long as the "
-     "ring of raw "
-     "operands is longer than that of expanded B"},
     {model::Op::warp_sync, "scaled_dglu_epilogue.hpp",
      "of what is known of a tile: the ring of tiles and the main loop bring the warp together too"},
-    {model::Op::setmaxnreg, "scaled_mainloop.hpp",
+    {model::Op::setmaxnreg, "scaled_frame.hpp",
      "raises the register limit: the compiler's business, not the program's"},
 };
 
