@@ -249,7 +249,8 @@ class Comparison {
     const auto code = [&](float largest) { return encode(std::span(&largest, 1), p.d, *in.norm_const); };
     const std::uint8_t expected = code(block.exact);
     const std::uint8_t lowest = code(block.lowest), highest = block.overflow ? 0xFF : code(block.highest);
-    const bool undecided = block.overflow || highest - lowest > 1;
+    // A bound of a percent and more comes from underflow, or from sums that cancel in the whole block.
+    const bool undecided = block.overflow || (highest != lowest && block.highest > 1.01f * block.lowest);
     if (got != expected && undecided && lowest <= got && got <= highest) return c.undecided_scale();
     c.scale(got, expected, row, column);
   }

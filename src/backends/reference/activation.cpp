@@ -89,6 +89,11 @@ Derivatives situglu(const Problem& p, double gate, double input) {
             at_least_one(u) * (1 + beta1)};
   d.input = {g * (1 - tu * tu), situ_error * beta1 * std::fabs(tg), at_least_one(beta1)};
   d.act = {g * u, situ_error * beta1 * std::fabs(tg) * std::fabs(u), at_least_one(beta1) * at_least_one(u)};
+  // The arguments of tanh may underflow, which beta magnifies.
+  const double g_lost = underflow * beta1, u_lost = underflow * beta2;
+  d.gate.error += u_lost * (saturating * s + std::fabs(gating));
+  d.input.error += g_lost;
+  d.act.error += g_lost * std::fabs(u) + std::fabs(g) * u_lost;
   return d;
 }
 
