@@ -354,7 +354,7 @@ struct ScaledMainloop {
       words[t] = ptx::load(raw.bytes(row * scaled::raw_row_bytes + ((t ^ row / 2 % 4) << 4)).as<U32x4>());
     if (unpublished) publish_b(b_at);
     release_loaded(shared.empty + stage_index,
-                   words[0].x ^ words[1].x ^ words[2].x ^ words[3].x ^ scale[0] ^ scale[1]);
+                   words[0].x ^ words[1].x ^ words[2].x ^ words[3].x ^ (scale[0] | scale[1]));
 #pragma unroll
     for (u32 step = 0; step < scaled::steps_per_stage(options); ++step) {
       PairFactor<fp16> factors[selection_count];
@@ -572,14 +572,14 @@ struct ScaledMainloop {
           }
         }
         ptx::wait_multiplications<1>();  // for the unit before this one
+        const u32 loaded = rows.words[0].x ^ rows.words[1].x ^ rows.scales[0] ^ rows.scales[1];
+        const u32 waited = early ? 0 : loaded;  // not needed for B, but nothing is lost by it
         if (unit == 0) {
-          if (stage != 0) release(shared.b_empty + last_b);
+          if (stage != 0) release_loaded(shared.b_empty + last_b, waited);
         } else if (unit > steps) {
-          release(shared.b_empty + b_index[step - 1]);
+          release_loaded(shared.b_empty + b_index[step - 1], waited);
         }
-        if (next == steps)
-          release_loaded(shared.empty + at.index,
-                         rows.words[0].x ^ rows.words[1].x ^ rows.scales[0] ^ rows.scales[1]);
+        if (next == steps) release_loaded(shared.empty + at.index, loaded);
         expand_rows<fp16>(operands[next % 2], rows, selection.at(options, params.k, next % steps), base,
                           next % steps);
         if (stage_ends && !early) next_b = await_b(b_at);
