@@ -170,6 +170,33 @@ TEST(Sm100Specializations, CompileWithoutFaults) {
   std::printf("%zu specializations\n", all.size());
 }
 
+TEST(Sm100Specializations, RowsAndTilerChooseOneCtaOrAPair) {
+  Problem p;
+  p.op = Op::dglu;
+  p.n = p.k = 256;
+  p.experts = 4;
+  p.ab = float8_e4m3fn;
+  p.scale = float8_e8m0fnu;
+  p.vec = 32;
+  p.c = p.d = bfloat16;
+  EXPECT_EQ(sm100::tile_config(p).ctas, 2u);
+  EXPECT_EQ(sm100::tile_config(p).tile_n, 192u);
+  p.m_aligned = 128;
+  EXPECT_EQ(sm100::tile_config(p).ctas, 1u);
+  p.m_aligned = 256;
+  p.tile.m = 128;
+  EXPECT_EQ(sm100::tile_config(p).ctas, 1u);
+  p.tile.m = 256;
+  p.b_n_major = true;  // spans of 128 columns, which a pair cannot halve
+  EXPECT_EQ(sm100::tile_config(p).ctas, 1u);
+  EXPECT_EQ(sm100::tile_config(p).tile_n, 128u);
+  p.ab = bfloat16;
+  p.scale = none;
+  p.vec = 0;
+  EXPECT_EQ(sm100::tile_config(p).ctas, 2u);
+  EXPECT_EQ(sm100::tile_config(p).tile_n, 256u);
+}
+
 /// Two accumulators and two sets of scales fit tensor memory, whatever the operands.
 TEST(Sm100Specializations, TensorMemoryHoldsAccumulatorsAndScales) {
   for (const Operand& operand : operands) {
