@@ -47,6 +47,7 @@ GEMMULE_DEVICE void srelu_chunk(const ScaledSreluOptions& options, const Accumul
 #pragma unroll
   for (u32 i = 0; i < fragment::columns; ++i)
     offset[i] = options.has_bias && own + i < columns ? load_bias(options.bias, bias, own + i) : 0.0f;
+  const bool whole = columns >= fragment::chunk_columns;
   ChunkValues y;
 #pragma unroll
   for (u32 r = 0; r < fragment::rows; ++r) {
@@ -60,15 +61,16 @@ GEMMULE_DEVICE void srelu_chunk(const ScaledSreluOptions& options, const Accumul
     box::store(box::row_address(boxes.c, options.common.c, r), options.common.c, x);
     if (!options.common.quantize)
       box::store(box::row_address(boxes.d, options.common.d, r), options.common.d, y.row[r]);
-  }
-  if (!options.common.quantize && !options.common.has_amax) return;
-  if (columns < fragment::chunk_columns) {
-#pragma unroll
-    for (u32 r = 0; r < fragment::rows; ++r)
+    if (!whole) {
 #pragma unroll
       for (u32 i = 0; i < fragment::columns; ++i) y.row[r][i] = own + i < columns ? y.row[r][i] : 0.0f;
+    }
+    // Row by row, so that without `quantize` no row outlives its turn.
+    if (options.common.has_amax) {
+#pragma unroll
+      for (u32 i = 0; i < fragment::columns; ++i) amax = numerics::amax_step(amax, y.row[r][i]);
+    }
   }
-  if (options.common.has_amax) add_maximum(y, amax);
   if (options.common.quantize)
     quantize_chunk(options.common.d, y, factors.norm_const, boxes.d, boxes.d_col, atoms, chunk, thread,
                    scratch);
