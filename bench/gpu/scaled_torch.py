@@ -1,10 +1,11 @@
 """Block-scaled grouped_gemm_srelu and grouped_gemm_dglu on one CUDA GPU beside what a user would run instead, in one process.
 
-    python3 scaled_torch.py LIBRARY [ours|peers|options|small] [--only WORK,...] [--shapes NAME,...] [--json FILE]
+    python3 scaled_torch.py LIBRARY [ours|peers|compile|options|small] [--only WORK,...] [--shapes NAME,...] [--json FILE]
 
 LIBRARY is libgemmule_bench_gpu.so of this build. Random data; medians of CUDA-event timings, one program after the other.
   ours     six model shapes: ours and torch's BF16 grouped_mm alone (GEMM only)
   peers    the same, and the pipelines: dequantize + grouped_mm + epilogue, each compiled by torch.compile for the shape
+  compile  only compiles the pipelines, into PyTorch's cache: several processes may share the shapes before `peers`
   options  cost of options relative to ours without them, timed in turn so that both see the same clocks
   small    128 experts of 256 rows, the same rows in 16 experts, and a skewed routing
 """
@@ -270,6 +271,16 @@ def shapes_table(library, args, with_pipelines):
               f"{geometric_mean(to_pipeline):.2f} (lowest {min(to_pipeline):.2f}) x the pipeline")
 
 
+def compile_pipelines(_, args):
+    for shape in args.shapes:
+        experts, rows, n, k = SHAPES[shape]
+        batch = Batch([rows] * experts, n, k)
+        pipeline = pipelines(batch)
+        for name in args.only:
+            pipeline(WORK[name])()
+        torch.cuda.synchronize()
+
+
 OPTIONS = {"dbias": dict(dbias=1), "deterministic": dict(deterministic=1), "dgeglu": dict(act=1), "dsituglu": dict(act=2),
            "discrete": dict(discrete=1), "dynamic": dict(dynamic=1), "n-major": dict(n_major=1),
            "columns per expert": dict(discrete_col_sfd=1), "m_aligned 128": dict(m_aligned=128), "clamp": dict(clamp=8.0)}
@@ -309,7 +320,7 @@ def small_table(library, args):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library")
-    parser.add_argument("what", nargs="?", default="peers", choices=("ours", "peers", "options", "small"))
+    parser.add_argument("what", nargs="?", default="peers", choices=("ours", "peers", "compile", "options", "small"))
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(WORK))
     parser.add_argument("--shapes", type=lambda text: text.split(","), default=list(SHAPES))
     parser.add_argument("--json")
@@ -322,7 +333,7 @@ def main():
     if args.what in ("ours", "peers"):
         shapes_table(library, args, args.what == "peers")
     else:
-        {"options": options_table, "small": small_table}[args.what](library, args)
+        {"compile": compile_pipelines, "options": options_table, "small": small_table}[args.what](library, args)
     if args.json:
         with open(args.json, "w") as file:
             json.dump(args.rows, file, indent=1)

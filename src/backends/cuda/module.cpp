@@ -81,7 +81,8 @@ std::shared_ptr<const Module> load(const std::string& cubin, const Specializatio
 
 std::string compile_cubin(const Specialization& specialization, Arch arch, bool strict) {
   Compiled compiled = compile_source(specialization.source, arch);
-  if (const std::string fault = resource_fault(compiled); !fault.empty()) {
+  if (const std::string fault = resource_fault(compiled, specialization.tolerated_spill_bytes);
+      !fault.empty()) {
     const std::string text =
         std::string("cuda: NVRTC ") + nvrtc().version() + " for " + name(arch) + ": " + fault;
     if (strict) throw RuntimeFailure(text);

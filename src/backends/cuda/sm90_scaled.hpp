@@ -19,6 +19,9 @@ kernels::ScaledDgluOptions scaled_dglu_options(const Problem& p);
 
 std::string literal(const kernels::ScaledOptions& options);
 
+/// Spills that the kernels may have, per thread: ptxas reports up to 48 bytes in some specializations, outside of the main loop.
+inline constexpr int scaled_spill_bytes = 64;
+
 /// Byte offsets into the caller's scratch memory, each a multiple of 256.
 struct ScaledScratch {
   std::size_t maps = 0, next_tile = 0, offset = 0, dprob_tiles = 0, column_sums = 0, bytes = 0;

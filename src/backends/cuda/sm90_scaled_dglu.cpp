@@ -45,6 +45,7 @@ std::string options_text(const ScaledDgluOptions& o) {
 Specialization specialize(const Problem& p, Arch) {
   const ScaledDgluOptions options = sm90::scaled_dglu_options(p);
   Specialization s;
+  s.tolerated_spill_bytes = sm90::scaled_spill_bytes;
   s.source =
       "#include \"sm90/scaled_dglu.hpp\"\n"
       "#include \"sm90/dglu_side.hpp\"\n"

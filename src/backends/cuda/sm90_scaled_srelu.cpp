@@ -25,6 +25,7 @@ std::string options_text(const ScaledSreluOptions& o) {
 Specialization specialize(const Problem& p, Arch) {
   const ScaledSreluOptions options = sm90::scaled_srelu_options(p);
   Specialization s;
+  s.tolerated_spill_bytes = sm90::scaled_spill_bytes;
   s.source =
       "#include \"sm90/scaled_srelu.hpp\"\n"
       "#include \"sm90/dglu_side.hpp\"\n"
