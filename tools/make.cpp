@@ -1,6 +1,7 @@
 // gemmule make: a problem with random data and realistic routing.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <ostream>
 
 #include "commands.hpp"
@@ -18,7 +19,8 @@ namespace {
 struct MakeArguments {
   std::string op, model, format, rows, output;
   int experts = 0;
-  std::int64_t n = 0, k = 0, tokens = 0;
+  std::int64_t n = 0, k = 0;
+  std::optional<std::int64_t> tokens;
   std::uint64_t seed = 0;
   bool exact = false;
   std::vector<std::string> options;
@@ -60,7 +62,7 @@ ProblemSpec make_spec(const MakeArguments& given) {
   if (experts < 1 || experts > 1024)
     throw InvalidArgument("--experts " + std::to_string(experts) + ": expected 1 to 1024");
   if (spec.rows.empty())
-    spec.rows = route(given.seed, experts, given.tokens ? given.tokens : 256 * std::int64_t{experts});
+    spec.rows = route(given.seed, experts, given.tokens.value_or(256 * std::int64_t{experts}));
   if (static_cast<int>(spec.rows.size()) != experts)
     throw InvalidArgument("--rows has " + std::to_string(spec.rows.size()) +
                           " counts, expected one for each of the " + std::to_string(experts) + " experts");
@@ -110,6 +112,9 @@ void add_make(CLI::App& app, Action& action) {
       ->required()
       ->check(CLI::IsMember({"bf16", "mxfp8", "mxfp8_e5m2", "mxfp4", "nvfp4"}));
   make_command->add_option("--seed", given->seed, "Seed of all random data (default 0)")->transform(decimal);
+  make_command->add_flag(
+      "--exact", given->exact,
+      "Small integers and powers of two, whose results do not depend on the order of sums");
   make_command
       ->add_option("-o,--output", given->output,
                    "Problem file to write; a regular file is replaced as a whole")

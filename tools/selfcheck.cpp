@@ -1,9 +1,12 @@
 // gemmule selfcheck: a few minutes of verification on whatever device is present, and a report to send back.
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <ostream>
 
 #include "backends/cpu/cpu.hpp"
@@ -14,6 +17,7 @@
 #include "gemmule/gemmule.hpp"
 #include "gemmule_commit.hpp"
 #include "io/atomic_file.hpp"
+#include "io/host_tensor.hpp"
 #include "selfcheck_report.hpp"
 #include "text.hpp"
 #include "watchdog.hpp"
@@ -26,7 +30,8 @@ using Verdict = SelfcheckResult::Verdict;
 
 struct SelfcheckArguments {
   std::string backend = "cuda", report = "gemmule-selfcheck";
-  int device = 0, time = 240;
+  std::optional<int> device;
+  int time = 240;
   double case_limit = 180;
   std::uint64_t seed = 0;
 };
@@ -50,7 +55,7 @@ class Target {
   explicit Target(const SelfcheckArguments& given) {
     if (given.backend == "cpu") return;
     try {
-      gpu_ = &cuda::gpu(given.device);
+      gpu_ = &cuda::gpu(given.device.value_or(0));
       arch_ = cuda::required_arch(*gpu_);
     } catch (const RuntimeFailure& error) {
       throw RuntimeFailure(std::string("selfcheck: ") + error.what() +
@@ -199,7 +204,17 @@ void run_cases(const SelfcheckArguments& given, const Target& target, SelfcheckR
   report.seconds = seconds_since(start);
 }
 
+void check_arguments(const SelfcheckArguments& given) {
+  if (given.backend == "cpu" && given.device)
+    throw InvalidArgument("--device: not with --backend cpu, which checks the processor");
+  if (std::isnan(given.case_limit))  // no comparison finds it out of range
+    throw InvalidArgument("--case-limit: nan, expected 0.001 to 1e6 seconds");
+  if (std::filesystem::path(given.report).filename().empty())
+    throw InvalidArgument("--report " + io::quote(given.report) + ": expected the name of a file");
+}
+
 int selfcheck(const SelfcheckArguments& given, const Terminal& terminal) {
+  check_arguments(given);
   const Target target(given);
   Writer writer(given.report, terminal);
   SelfcheckReport report;

@@ -98,6 +98,14 @@ TEST(Pipeline, OptionsMayFollowRows) {
   EXPECT_EQ(io::SafetensorsReader(dir / "p").metadata().at("generate_dbias"), "true");
 }
 
+TEST(Pipeline, NoTokensAreNoRows) {
+  TemporaryDirectory dir;
+  EXPECT_THAT(succeed({"make", "--op", "dglu", "--format", "bf16", "--experts", "3", "--n", "32", "--k", "32",
+                       "--tokens", "0", "-o", dir / "p"})
+                  .out,
+              HasSubstr("rows 0,0,0"));
+}
+
 TEST(Pipeline, ModelShapesAndRouting) {
   TemporaryDirectory dir;
   succeed({"make", "--op", "srelu", "--model", "Qwen3-235B", "--n", "64", "--k", "128", "--format", "mxfp4",
