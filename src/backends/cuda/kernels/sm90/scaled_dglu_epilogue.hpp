@@ -100,14 +100,15 @@ struct ScaledDgluEpilogue {
       bring_down(accumulators, chunk);
     }
     const Place own = place();
-    const Where tile = where(own);
     const u32 number = ptx::load(chunk_count(own)) + chunk;
     ptx::sync_warp();
     if (own.thread % 32 == 0) ptx::store(chunk_count(own), number);
     if (staging.in_place && staging.c_buffers > 1 && own.thread == 0) {
       ptx::wait_stores_read<0>();
+      ptx::fence_async_shared();  // no arrival may overtake a load (tests/backends/machine_code.hpp)
       ptx::arrive(c_empty(own.group) + ChunkPlace::of(number - 1, staging.c_buffers).index);
     }
+    const Where tile = where(own);
     if (options.common.quantize) store_tile_scales(own, tile, chunk);
     if (options.has_dprob) add_dprob(own, tile, sums.dprob);
     if (options.common.has_amax) {
