@@ -67,7 +67,9 @@ inline std::string overtaking_arrival(
           if (load != 0)
             fault = std::string(name) + ": the arrival at byte " + std::to_string(at) +
                     " does not wait for the load at byte " + std::to_string(load - 1);
-      if (opcode == 0x992) std::fill(std::begin(load_of), std::end(load_of), std::size_t{0});
+      // 0x794d: EXIT of every thread, after which the code of another role begins.
+      if (opcode == 0x992 || (read_at<std::uint64_t>(code, at) & 0xffff) == 0x794d)
+        std::fill(std::begin(load_of), std::end(load_of), std::size_t{0});
       const auto scoreboard = control >> 5 & 7;
       if (opcode == 0x984 && scoreboard < 6) load_of[scoreboard] = at + 1;
     }
