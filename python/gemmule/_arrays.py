@@ -122,11 +122,16 @@ class _NumpyLike:
         size = array.dtype.itemsize
         if array.dtype.name == "float4_e2m1fn":
             raise ValueError("dtype float4_e2m1fn holds one value a byte; pass packed uint8 (two values a byte)")
+        if not array.dtype.isnative:
+            raise ValueError(f"dtype {array.dtype.str}, expected the byte order of this machine")
         if any(stride % size for stride in array.strides):
             raise ValueError(f"strides {array.strides} bytes, expected multiples of the item size {size}")
         address, device_type, index = self.address(array)
         strides = tuple(stride // size for stride in array.strides)
         return address, array.dtype.name, tuple(array.shape), strides, device_type, index
+
+    def writable(self, array: Any) -> bool:
+        return bool(array.flags.writeable)
 
     def view(self, memory: Any, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]) -> Any:
         return self.module.ndarray(shape, dtype, memory, 0, strides)
@@ -146,6 +151,9 @@ class _NumpyLike:
 class CupyArrays(_NumpyLike):
     def address(self, array: Any) -> tuple[int, int, int]:
         return int(array.data.ptr), CUDA, int(array.device.id)
+
+    def writable(self, array: Any) -> bool:
+        return True  # CuPy has no read-only arrays
 
     def view(self, memory: Any, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]) -> Any:
         return self.module.ndarray(shape, dtype, memory.data, strides)

@@ -10,6 +10,7 @@ from ._operators import (
     DGLU_TENSORS,
     NO_SCOPE,
     SRELU_TENSORS,
+    check_types,
     common_options,
     described,
     dglu_options,
@@ -124,12 +125,16 @@ class GroupedGemmSreluSm100(_Operator):
             sample_a, sample_b, sample_sfa, sample_sfb, sample_padded_offsets, sample_alpha, sample_bias, None, None,
             sample_norm_const, sample_prob, sample_c, sample_d, sample_d_col, sample_sfd_row, sample_sfd_col, sample_amax,
         )  # fmt: skip
-        options = srelu_options(
-            *common_options(acc_dtype, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd),
-            use_dynamic_sched, *_weights(num_experts, b_shape, b_dtype, b_major), deterministic, sm_limit,
-            programmatic_launch, "auto",
-            tanh_clamp_scale,
-        )  # fmt: skip
+        try:
+            options = srelu_options(
+                *common_options(acc_dtype, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd),
+                use_dynamic_sched, *_weights(num_experts, b_shape, b_dtype, b_major), deterministic, sm_limit,
+                programmatic_launch, "auto",
+                tanh_clamp_scale,
+            )  # fmt: skip
+        except TypeError:
+            check_types(**locals())
+            raise
         super().__init__(samples, options)
 
     def execute(
@@ -218,13 +223,17 @@ class GroupedGemmDgluSm100(_Operator):
             sample_prob, None, None, sample_norm_const, sample_dprob, sample_d_row, sample_d_col, sample_dbias, sample_amax,
             sample_sfd_row, sample_sfd_col,
         )  # fmt: skip
-        options = dglu_options(
-            *common_options(acc_dtype, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd),
-            use_dynamic_sched, *_weights(num_experts, b_shape, b_dtype, b_major), deterministic, sm_limit,
-            programmatic_launch, "auto",
-            act_func, linear_offset, geglu_alpha, glu_clamp_max, glu_clamp_min, geglu_filter, situ_beta1, situ_beta2,
-            epilogue_op, use_single_group_runtime_offsets,
-        )  # fmt: skip
+        try:
+            options = dglu_options(
+                *common_options(acc_dtype, mma_tiler_mn, cluster_shape_mn, sf_vec_size, vector_f32, m_aligned, discrete_col_sfd),
+                use_dynamic_sched, *_weights(num_experts, b_shape, b_dtype, b_major), deterministic, sm_limit,
+                programmatic_launch, "auto",
+                act_func, linear_offset, geglu_alpha, glu_clamp_max, glu_clamp_min, geglu_filter, situ_beta1, situ_beta2,
+                epilogue_op, use_single_group_runtime_offsets,
+            )  # fmt: skip
+        except TypeError:
+            check_types(**locals())
+            raise
         super().__init__(samples, options)
 
     def execute(

@@ -52,7 +52,11 @@ NO_SCOPE = contextlib.nullcontext()
 
 
 def pair(value: Any) -> tuple[int, int] | None:
-    return None if value is None else (int(value[0]), int(value[1]))
+    if value is None:
+        return None
+    if len(value) != 2:
+        raise TypeError("expected two integers")  # check_types() names the argument
+    return int(value[0]), int(value[1])
 
 
 @lru_cache(maxsize=1024)
@@ -63,6 +67,50 @@ def srelu_options(*values: Any) -> _native.SreluOptions:
 @lru_cache(maxsize=1024)
 def dglu_options(*values: Any) -> _native.DgluOptions:
     return _native.DgluOptions(*values)
+
+
+_BOOLEANS = frozenset((
+    "vector_f32", "discrete_col_sfd", "use_dynamic_sched", "use_single_group_runtime_offsets", "generate_dbias",
+    "deterministic", "programmatic_launch",
+))  # fmt: skip
+_INTEGERS = frozenset(("n", "num_experts", "sf_vec_size", "m_aligned", "sm_limit"))
+_NAMES = frozenset(("b_major", "cd_major", "act_func", "geglu_filter", "epilogue_op"))
+_NUMBERS = frozenset((
+    "tanh_clamp_scale", "linear_offset", "geglu_alpha", "glu_clamp_max", "glu_clamp_min", "situ_beta1", "situ_beta2",
+))  # fmt: skip
+_PAIRS = frozenset(("mma_tiler_mn", "cluster_shape_mn"))
+_OPTIONAL = frozenset((
+    "n", "num_experts", "cluster_shape_mn", "tanh_clamp_scale", "linear_offset", "geglu_filter", "epilogue_op",
+))  # fmt: skip
+
+
+def _is_integer(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool) and -(2**31) <= int(value) < 2**31
+
+
+def _is_pair(value: Any) -> bool:
+    return hasattr(value, "__len__") and len(value) == 2 and all(_is_integer(x) for x in value)
+
+
+def check_types(**options: Any) -> None:
+    """ValueError for the first option whose type the extension would not take. Other names are left alone."""
+    for name, value in options.items():
+        if value is None and name in _OPTIONAL:
+            continue
+        if name in _BOOLEANS:
+            right, kind = isinstance(value, bool), "True or False"
+        elif name in _INTEGERS:
+            right, kind = _is_integer(value), "a 32-bit integer"
+        elif name in _NAMES:
+            right, kind = isinstance(value, str), "a string"
+        elif name in _NUMBERS:
+            right, kind = hasattr(value, "__float__"), "a number"
+        elif name in _PAIRS:
+            right, kind = _is_pair(value), "two 32-bit integers"
+        else:
+            continue
+        if not right:
+            raise ValueError(f"{name}: {value!r}, expected {kind}{' or None' if name in _OPTIONAL else ''}")
 
 
 def _dtype_or(dtype: Any, default: str) -> str:
@@ -110,14 +158,21 @@ def _check_discrete(b_tensor: Any, b_ptrs: Any, n: int | None) -> None:
         raise ValueError("n: None, expected the number of rows of every expert's weights with b_ptrs")
 
 
+# What an operator writes comes last: srelu's from c_tensor, dglu's from dprob_tensor.
+FIRST_WRITTEN = {SRELU_TENSORS: SRELU_TENSORS.index("c_tensor"), DGLU_TENSORS: DGLU_TENSORS.index("dprob_tensor")}
+
+
 def described(arrays: Any, names: tuple[str, ...], tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What the extension reads for each of ``tensors``; an error names the argument."""
+    """What the extension reads for each of ``tensors``; an error names the argument. Samples are not written."""
     if arrays.native:
         return tensors
+    first_written = FIRST_WRITTEN.get(names, len(names))
     out = []
-    for name, tensor in zip(names, tensors, strict=True):
+    for i, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
         try:
             out.append(None if tensor is None else arrays.describe(tensor))
+            if tensor is not None and i >= first_written and not arrays.writable(tensor):
+                raise ValueError("a read-only array, expected one that can be written")
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     return tuple(out)
@@ -195,8 +250,11 @@ def grouped_gemm_srelu_wrapper_sm100(
     )  # fmt: skip
     try:
         options, c_name, d_name = _srelu_call(*values)
-    except TypeError:  # a list, which no cache can hold
+    except (TypeError, IndexError):  # a list, which no cache can hold, or a wrong type
+        check_types(**locals())
         options, c_name, d_name = _srelu_call.__wrapped__(*values)
+    if cd_major.__class__ is not str:
+        check_types(cd_major=cd_major)
     tensors = described(arrays, SRELU_TENSORS, (
         a_tensor, b_tensor, sfa_tensor, sfb_tensor, padded_offsets, alpha_tensor, bias_tensor, b_ptrs, sfb_ptrs,
         norm_const_tensor, prob_tensor, None, None, None, None, None, None,
@@ -302,8 +360,11 @@ def grouped_gemm_dglu_wrapper_sm100(
     )  # fmt: skip
     try:
         options, d_name = _dglu_call(*values)
-    except TypeError:
+    except (TypeError, IndexError):
+        check_types(**locals())
         options, d_name = _dglu_call.__wrapped__(*values)
+    if cd_major.__class__ is not str or generate_dbias.__class__ is not bool:
+        check_types(cd_major=cd_major, generate_dbias=generate_dbias)
     tensors = described(arrays, DGLU_TENSORS, (
         a_tensor, b_tensor, c_tensor, sfa_tensor, sfb_tensor, padded_offsets, alpha_tensor, beta_tensor,
         prob_tensor, b_ptrs, sfb_ptrs, norm_const_tensor, dprob_tensor, None, None, None, None, None, None,

@@ -193,6 +193,9 @@ class EagerArrays:
             strides.insert(0, strides[0] * extent)
         return address, dtype, shape, tuple(strides[: len(shape)]), kind, index
 
+    def writable(self, array: Any) -> bool:
+        return True  # dprob is updated in place although JAX arrays are constants to everybody else
+
     def launch(self, like: Any, current_stream: Any, *pointers: Any) -> tuple[int, None]:
         return 0 if current_stream is None else stream_handle(current_stream), None
 

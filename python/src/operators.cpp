@@ -83,6 +83,11 @@ T read_tensors(nb::handle arrays, const std::array<Member<T>, count>& members, b
       out.*members[i].tensor = to_tensor(PyTuple_GET_ITEM(arrays.ptr(), static_cast<Py_ssize_t>(i)));
     } catch (const InvalidArgument& error) {
       throw InvalidArgument(argument_name(members[i].base, samples) + ": " + error.what());
+    } catch (
+        nb::python_error& error) {  // a tensor without memory of its own: sparse, or being differentiated
+      if (!error.matches(PyExc_RuntimeError)) throw;
+      throw InvalidArgument(argument_name(members[i].base, samples) + ": " +
+                            nb::cast<std::string>(nb::str(error.value())));
     }
   }
   return out;

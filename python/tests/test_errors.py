@@ -233,6 +233,45 @@ def test_unpacked_fp4_of_ml_dtypes() -> None:
         call("srelu", {**kwargs, "a_tensor": np.zeros((512, 128, 1), frameworks.ml_dtypes.float4_e2m1fn)})
 
 
+def test_foreign_byte_order_and_read_only_arrays() -> None:
+    import frameworks
+
+    kwargs = arguments(frameworks.make("numpy"), "dglu", "bf16")
+    swapped = kwargs["alpha_tensor"].astype(kwargs["alpha_tensor"].dtype.newbyteorder())
+    with pytest.raises(ValueError, match="alpha_tensor: dtype .f4, expected the byte order"):
+        call("dglu", {**kwargs, "alpha_tensor": swapped})
+    constant = {name: kwargs[name].view() for name in ("prob_tensor", "dprob_tensor")}
+    for array in constant.values():
+        array.flags.writeable = False
+    call("dglu", {**kwargs, "prob_tensor": constant["prob_tensor"]})
+    with pytest.raises(ValueError, match="dprob_tensor: a read-only array"):
+        call("dglu", {**kwargs, **constant})
+
+
+WRONG_TYPES = [
+    ("deterministic", 1, "True or False"), ("generate_dbias", None, "True or False"), ("act_func", None, "a string"),
+    ("cd_major", None, "a string"), ("sf_vec_size", 16.5, "a 32-bit integer"), ("sm_limit", 2**40, "a 32-bit integer"),
+    ("geglu_alpha", None, "a number"), ("mma_tiler_mn", (256, 256, 64), "two 32-bit integers"),
+    ("mma_tiler_mn", None, "two 32-bit integers"), ("cluster_shape_mn", 2, "two 32-bit integers or None"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value", "kind"), WRONG_TYPES)
+def test_types_of_options(fw: Any, name: str, value: Any, kind: str) -> None:
+    kwargs = arguments(fw, "dglu", "bf16")
+    with pytest.raises(ValueError, match=f"^{name}: .*, expected {kind}$"):
+        call("dglu", {**kwargs, name: value})
+    if name in ("generate_dbias", "cd_major"):
+        return  # of the wrappers only
+    t = Call(fw, ref.make_problem("dglu", "bf16", [256, 256], n=64, k=128))
+    with pytest.raises(ValueError, match=f"^{name}: .*, expected {kind}$"):
+        dglu_object(t, None, **{name: value})
+
+
+def test_pairs_may_be_lists(fw: Any) -> None:
+    call("dglu", {**arguments(fw, "dglu", "bf16"), "mma_tiler_mn": [256, np.int64(256)], "cluster_shape_mn": np.array([2, 1])})
+
+
 def test_bad_streams_are_named() -> None:
     from gemmule._arrays import stream_handle
 

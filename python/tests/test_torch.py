@@ -34,6 +34,20 @@ def arguments(fw: Any, op: str, fmt: str, rows: tuple[int, ...] = (256, 512), k:
     return call, call.srelu() if op == "srelu" else call.dglu()
 
 
+def test_tensors_without_memory_are_named(fw: Any) -> None:
+    import torch
+
+    _call, kwargs = arguments(fw, "dglu", "bf16")
+    with pytest.raises(ValueError, match="beta_tensor: .*storage"):
+        gemmule.grouped_gemm_dglu_wrapper(**{**kwargs, "beta_tensor": kwargs["beta_tensor"].to_sparse()})
+
+    def loss(a: Any) -> Any:
+        return gemmule.grouped_gemm_dglu_wrapper(**{**kwargs, "a_tensor": a})["d_row_tensor"].sum()
+
+    with pytest.raises(ValueError, match="a_tensor: .*storage"):
+        torch.func.grad(loss)(kwargs["a_tensor"])
+
+
 def test_no_graph_is_recorded(fw: Any) -> None:
     _call, kwargs = arguments(fw, "dglu", "bf16")
     for name in ("a_tensor", "b_tensor", "c_tensor", "prob_tensor", "alpha_tensor"):
