@@ -12,11 +12,12 @@ namespace gemmule::test {
 
 namespace sm100 = cuda::sm100;
 
-extern const Sm100Instance sm100_n128_stages2_ctas1, sm100_n192_stages2_ctas2, sm100_n256_stages2_ctas2;
+extern const Sm100Instance sm100_n128_stages2_ctas1, sm100_n192_stages3_ctas1, sm100_n192_stages2_ctas2,
+    sm100_n256_stages2_ctas2;
 
 std::span<const Sm100Instance> sm100_instances() {
-  static const Sm100Instance all[] = {sm100_n128_stages2_ctas1, sm100_n192_stages2_ctas2,
-                                      sm100_n256_stages2_ctas2};
+  static const Sm100Instance all[] = {sm100_n128_stages2_ctas1, sm100_n192_stages3_ctas1,
+                                      sm100_n192_stages2_ctas2, sm100_n256_stages2_ctas2};
   return all;
 }
 

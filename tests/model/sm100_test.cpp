@@ -13,16 +13,18 @@ namespace {
 
 using cuda::sm100::TileConfig;
 
-constexpr TileConfig single{128, 2, 1}, pair{192, 2, 2}, bf16_pair{256, 2, 2};
+constexpr TileConfig single{128, 2, 1}, wide_single{192, 3, 1}, pair{192, 2, 2}, bf16_pair{256, 2, 2};
 
 TileConfig pair_for(const Problem& p) {
   return p.block_scaled() ? pair : bf16_pair;
 }
 
-/// What the host would do: pairs where the rows allow it, except for n-major bytes.
+/// What the host would do, with fewer stages: pairs where the rows allow it, except for n-major bytes; in one CTA 192
+/// columns of block-scaled operands, so that a tile may start in the middle of an atom of scales.
 TileConfig tile_for(const Problem& p) {
-  const bool paired = p.m_aligned % 256 == 0 && !(p.b_n_major && p.block_scaled());
-  return paired ? pair_for(p) : single;
+  const TileConfig host = cuda::sm100::tile_config(p);
+  if (host.ctas == 2) return pair_for(p);
+  return host.tile_n == 192 && p.block_scaled() && host.stages >= wide_single.stages ? wide_single : single;
 }
 
 Sm100Settings settings_for(const Problem& p, std::uint64_t seed) {
@@ -46,6 +48,12 @@ TEST(ModelSm100, EveryFormatInOneCtaAndInPairs) {
       const TestProblem one =
           make_problem(basic_problem(op, format, 160, 288), {128, 0, 256}, 128, 7, Data::exact);
       EXPECT_EQ(difference_from_cpu(one, {.tile = single}), "") << describe(one);
+      if (format != Format::bf16) {
+        EXPECT_EQ(
+            difference_from_cpu(make_problem(basic_problem(op, format, 288, 160), {128}, 0, 7, Data::exact),
+                                {.tile = wide_single}),
+            "");
+      }
       const Problem p = basic_problem(op, format, 288, 352);
       const TestProblem two = make_problem(p, {256, 0, 256}, 256, 7, Data::exact);
       EXPECT_EQ(difference_from_cpu(two, {.tile = pair_for(p), .multiprocessors = 4}), "") << describe(two);
