@@ -81,36 +81,8 @@ kernels::ScaledParams common_params(const Problem& p, const Operands& o, std::by
   return params;
 }
 
-std::string activation_text(const kernels::ScaledDgluOptions& o) {
-  switch (o.activation) {
-    case kernels::ScaledActivation::dgeglu:
-      return ".activation = ScaledActivation::dgeglu, .geglu = {" + literal(o.geglu.linear_offset) + ", " +
-             literal(o.geglu.alpha) + ", " + literal(o.geglu.clamp_max) + ", " + literal(o.geglu.clamp_min) +
-             ", " + literal(o.geglu.value_filter) + "}";
-    case kernels::ScaledActivation::dsituglu:
-      return ".activation = ScaledActivation::dsituglu, .situ = {" + literal(o.situ.beta1) + ", " +
-             literal(o.situ.beta2) + ", " + literal(o.situ.rcp_beta1) + ", " + literal(o.situ.rcp_beta2) +
-             "}";
-    case kernels::ScaledActivation::dswiglu:
-      break;
-  }
-  return ".activation = ScaledActivation::dswiglu";
-}
-
 std::string options_text(const Problem& p) {
-  if (p.op == Op::srelu) {
-    const kernels::ScaledSreluOptions o = sm90::scaled_srelu_options(p);
-    return "{.common = " + literal(o.common) + ", .has_bias = " + literal(o.has_bias) +
-           ", .bias = " + literal(o.bias) + ", .clamp = " + literal(o.clamp) +
-           ", .clamp_scale = " + literal(o.clamp_scale) +
-           ", .clamp_scale_rcp = " + literal(o.clamp_scale_rcp) + "}";
-  }
-  static constexpr const char* post[] = {"none", "relu", "srelu"};
-  const kernels::ScaledDgluOptions o = sm90::scaled_dglu_options(p);
-  return "{.common = " + literal(o.common) + ", " + activation_text(o) +
-         ", .post = PostOperation::" + post[static_cast<int>(o.post)] +
-         ", .has_dprob = " + literal(o.has_dprob) + ", .has_dbias = " + literal(o.has_dbias) +
-         ", .deterministic = " + literal(o.deterministic) + "}";
+  return p.op == Op::srelu ? literal(sm90::scaled_srelu_options(p)) : literal(sm90::scaled_dglu_options(p));
 }
 
 void encode_maps(kernels::ScaledParams& common, kernels::ScaleMaps& scales, const Maps& m) {

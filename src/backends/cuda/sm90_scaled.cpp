@@ -57,8 +57,7 @@ kernels::ScaledParams common_params(const Problem& p, const Operands& o, std::by
   return params;
 }
 
-}  // namespace
-
+/// Whatever the operator.
 std::string refuse_scaled(const Problem& p) {
   const bool fp4 = p.ab == DType::float4_e2m1fn_x2;
   if (!fp4 && !is_fp8(p.ab))
@@ -76,6 +75,55 @@ std::string refuse_scaled(const Problem& p) {
     return std::string("D of ") + name(p.d) + (p.quantize ? " with" : " without") +
            " output scales: they exist exactly for FP8 operands and an 8- or 4-bit D";
   if (p.quantize && !p.has_d_col) return "no D_col: quantized outputs come in both directions";
+  return {};
+}
+
+/// FP8 and FP4 operands with the outputs the one-call forms choose.
+Problem usual_problem(Op op, DType ab, DType scale, int vec, DType d) {
+  Problem p;
+  p.op = op;
+  p.n = p.k = 1024;
+  p.experts = 8;
+  p.ab = ab;
+  p.scale = scale;
+  p.vec = vec;
+  p.c = DType::bfloat16;
+  p.d = d;
+  p.quantize = p.has_d_col = is_fp8(ab) && !is_wide(d);
+  p.has_amax = d == DType::bfloat16 || d == DType::float16;
+  p.has_prob = true;
+  p.has_dprob = op == Op::dglu;
+  return p;
+}
+
+std::string activation_text(const kernels::ScaledDgluOptions& o) {
+  switch (o.activation) {
+    case kernels::ScaledActivation::dgeglu:
+      return ".activation = ScaledActivation::dgeglu, .geglu = {" + literal(o.geglu.linear_offset) + ", " +
+             literal(o.geglu.alpha) + ", " + literal(o.geglu.clamp_max) + ", " + literal(o.geglu.clamp_min) +
+             ", " + literal(o.geglu.value_filter) + "}";
+    case kernels::ScaledActivation::dsituglu:
+      return ".activation = ScaledActivation::dsituglu, .situ = {" + literal(o.situ.beta1) + ", " +
+             literal(o.situ.beta2) + ", " + literal(o.situ.rcp_beta1) + ", " + literal(o.situ.rcp_beta2) +
+             "}";
+    case kernels::ScaledActivation::dswiglu:
+      break;
+  }
+  return ".activation = ScaledActivation::dswiglu";
+}
+
+}  // namespace
+
+std::string refuse_scaled_srelu(const Problem& p) {
+  if (p.op != Op::srelu) return "operator: only grouped_gemm_srelu is supported";
+  return refuse_scaled(p);
+}
+
+std::string refuse_scaled_dglu(const Problem& p) {
+  if (p.op != Op::dglu) return "operator: only grouped_gemm_dglu is supported";
+  if (std::string why = refuse_scaled(p); !why.empty()) return why;
+  if (p.c == DType::float4_e2m1fn_x2 || p.d == DType::float4_e2m1fn_x2)
+    return "C or D of float4_e2m1fn_x2: dGLU has neither";
   return {};
 }
 
@@ -136,6 +184,21 @@ std::string literal(const kernels::ScaledOptions& o) {
          ", .half_tiles = " + literal(o.half_tiles) + ", .c = " + literal(o.c) + ", .d = " + literal(o.d) +
          ", .quantize = " + literal(o.quantize) + ", .discrete_col_sfd = " + literal(o.discrete_col_sfd) +
          ", .has_d_col = " + literal(o.has_d_col) + ", .has_amax = " + literal(o.has_amax) + "}";
+}
+
+std::string literal(const kernels::ScaledSreluOptions& o) {
+  return "{.common = " + literal(o.common) + ", .has_bias = " + literal(o.has_bias) +
+         ", .bias = " + literal(o.bias) + ", .clamp = " + literal(o.clamp) +
+         ", .clamp_scale = " + literal(o.clamp_scale) + ", .clamp_scale_rcp = " + literal(o.clamp_scale_rcp) +
+         "}";
+}
+
+std::string literal(const kernels::ScaledDgluOptions& o) {
+  static constexpr const char* post[] = {"none", "relu", "srelu"};
+  return "{.common = " + literal(o.common) + ", " + activation_text(o) +
+         ", .post = PostOperation::" + post[static_cast<int>(o.post)] +
+         ", .has_dprob = " + literal(o.has_dprob) + ", .has_dbias = " + literal(o.has_dbias) +
+         ", .deterministic = " + literal(o.deterministic) + "}";
 }
 
 std::int64_t scaled_column_tiles(const Problem& p) {
@@ -255,21 +318,64 @@ void launch_scaled(const Launch& launch, const void* params, kernels::ScaledPara
   }
 }
 
-Problem usual_problem(Op op, DType ab, DType scale, int vec, DType d) {
-  Problem p;
-  p.op = op;
-  p.n = p.k = 1024;
-  p.experts = 8;
-  p.ab = ab;
-  p.scale = scale;
-  p.vec = vec;
-  p.c = DType::bfloat16;
-  p.d = d;
-  p.quantize = p.has_d_col = is_fp8(ab) && !is_wide(d);
-  p.has_amax = d == DType::bfloat16 || d == DType::float16;
-  p.has_prob = true;
-  p.has_dprob = op == Op::dglu;
-  return p;
+std::vector<Problem> common_scaled_srelu() {
+  using enum DType;
+  std::vector<Problem> all = {
+      usual_problem(Op::srelu, float8_e4m3fn, float8_e8m0fnu, 32, bfloat16),
+      usual_problem(Op::srelu, float8_e4m3fn, float8_e8m0fnu, 32, float8_e4m3fn),
+      usual_problem(Op::srelu, float8_e4m3fn, float8_e8m0fnu, 32, float8_e4m3fn),
+      usual_problem(Op::srelu, float4_e2m1fn_x2, float8_e4m3fn, 16, bfloat16),
+      usual_problem(Op::srelu, float4_e2m1fn_x2, float8_e8m0fnu, 32, bfloat16),
+  };
+  all[2].discrete_col_sfd = true;
+  const std::size_t dense = all.size();
+  for (std::size_t i = 0; i < dense; ++i) {
+    Problem p = all[i];
+    p.discrete = true;
+    all.push_back(p);
+  }
+  for (const std::size_t i : {1, 3}) {
+    Problem p = all[i];
+    p.tanh_clamp_scale = 8;
+    all.push_back(p);
+  }
+  return all;
+}
+
+std::vector<Problem> common_scaled_dglu() {
+  using enum DType;
+  const Problem mxfp8 = usual_problem(Op::dglu, float8_e4m3fn, float8_e8m0fnu, 32, float8_e4m3fn);
+  const Problem nvfp4 = usual_problem(Op::dglu, float4_e2m1fn_x2, float8_e4m3fn, 16, bfloat16);
+  std::vector<Problem> all = {mxfp8, nvfp4,
+                              usual_problem(Op::dglu, float4_e2m1fn_x2, float8_e8m0fnu, 32, bfloat16)};
+  const std::size_t dense = all.size();
+  for (std::size_t i = 0; i < dense; ++i) {
+    Problem p = all[i];
+    p.discrete = true;
+    all.push_back(p);
+  }
+  for (Problem p : {mxfp8, nvfp4}) {
+    p.has_dbias = true;
+    all.push_back(p);
+    p.has_dbias = false;
+    p.deterministic = true;
+    all.push_back(p);
+    p.deterministic = false;
+    p.act = ActFunc::dgeglu;
+    p.linear_offset = 1;
+    p.geglu_alpha = 1.702f;
+    p.glu_clamp_max = 7;
+    p.glu_clamp_min = -7;
+    all.push_back(p);
+    p.act = ActFunc::dsituglu;
+    p.situ_beta1 = 4;
+    p.situ_beta2 = 25;
+    all.push_back(p);
+  }
+  Problem columns = mxfp8;
+  columns.discrete_col_sfd = true;
+  all.push_back(columns);
+  return all;
 }
 
 }  // namespace gemmule::cuda::sm90

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "backends/cuda/kernel.hpp"
 #include "backends/cuda/sm90_host.hpp"
@@ -10,14 +11,17 @@
 
 namespace gemmule::cuda::sm90 {
 
-/// Why the block-scaled kernels cannot take the problem, whatever the operator; empty when they can.
-std::string refuse_scaled(const Problem& p);
+/// Why the block-scaled kernels, on either architecture, cannot take the problem; empty when they can.
+std::string refuse_scaled_srelu(const Problem& p);
+std::string refuse_scaled_dglu(const Problem& p);
 
 kernels::ScaledOptions scaled_options(const Problem& p);
 kernels::ScaledSreluOptions scaled_srelu_options(const Problem& p);
 kernels::ScaledDgluOptions scaled_dglu_options(const Problem& p);
 
 std::string literal(const kernels::ScaledOptions& options);
+std::string literal(const kernels::ScaledSreluOptions& options);
+std::string literal(const kernels::ScaledDgluOptions& options);
 
 /// Spills that the kernels may have, per thread: ptxas reports up to 48 bytes in some specializations, outside of the main loop.
 inline constexpr int scaled_spill_bytes = 64;
@@ -54,7 +58,11 @@ std::int64_t scaled_tiles(const Problem& p, std::int64_t m);
 /// Enqueues prepare, main (entry 0) and finish. `params` lacks the tensor maps, which go to `common`, a part of it.
 void launch_scaled(const Launch& launch, const void* params, kernels::ScaledParams& common);
 
-/// FP8 and FP4 operands with the outputs the one-call forms choose: what precompile() starts from.
-Problem usual_problem(Op op, DType ab, DType scale, int vec, DType d);
+/// Every operand format with BF16 D, FP8 operands with quantized D in both layouts of the column scales; dense and
+/// discrete; then the clamp.
+std::vector<Problem> common_scaled_srelu();
+/// dSwiGLU in every operand format, dense and discrete, then with dbias; the other activations in MXFP8 and NVFP4;
+/// deterministic sums.
+std::vector<Problem> common_scaled_dglu();
 
 }  // namespace gemmule::cuda::sm90
