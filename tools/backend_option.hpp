@@ -16,16 +16,19 @@ struct Runner {
   std::string name;                ///< "cpu", "reference", "cuda:0 NVIDIA H200"
 };
 
+/// `backend`, or cuda for auto where --device was given. Throws InvalidArgument for a backend on the host with --device.
+std::string backend_with_device(const std::string& backend, bool device_given);
+
 struct BackendChoice {
   std::string name = "auto";
-  int device = 0;
+  std::optional<int> device;
   int threads = 0;  ///< 0: the library's default
 
   void add_to(CLI::App& command);
   bool is_reference() const { return name == "reference"; }
   /// Sets the backend among those on the host, and the threads.
   void apply(io::LoadedProblem& problem) const;
-  /// auto: the device where it can run the problem, otherwise the cpu. cuda: throws when it cannot.
+  /// auto: the device where it can run the problem, otherwise the cpu. cuda, or a device named: throws when it cannot.
   Runner runner(const Problem& problem) const;
 };
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <ostream>
 
+#include "backend_option.hpp"
 #include "backends/cpu/cpu.hpp"
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/device.hpp"
@@ -22,7 +23,8 @@ namespace {
 struct BenchArguments {
   std::vector<std::string> ops{"srelu", "dglu"}, models, formats{"bf16", "mxfp8", "nvfp4"};
   std::string backend = "auto", json, csv, html;
-  int experts = 0, repeats = 5, threads = 0, device = 0;
+  int experts = 0, repeats = 5, threads = 0;
+  std::optional<int> device;
   std::int64_t rows = 0, n = 0, k = 0;  ///< 0: not given
   bool no_baseline = false, cpu_time = false;
 };
@@ -123,7 +125,7 @@ class Progress {
 std::vector<PlannedCase> planned_on_device(const BenchArguments& given, std::vector<std::string>& refused) {
   std::vector<PlannedCase> cases = plan(given, true);
   std::erase_if(cases, [&](const PlannedCase& planned) {
-    const std::string why = cuda::refusal(planned.run.problem, given.device);
+    const std::string why = cuda::refusal(planned.run.problem, given.device.value_or(0));
     if (!why.empty()) refused.push_back(planned.run.label + ": " + why);
     return !why.empty();
   });
@@ -135,17 +137,18 @@ std::vector<PlannedCase> planned_on_device(const BenchArguments& given, std::vec
 std::vector<PlannedCase> choose_cases(const BenchArguments& given, const Terminal& terminal,
                                       bool& on_device) {
   on_device = false;
+  const std::string backend = backend_with_device(given.backend, given.device.has_value());
   const bool wants_cpu = given.threads != 0 || given.cpu_time;
-  if (given.backend == "cuda" && wants_cpu)
+  if (backend == "cuda" && wants_cpu)
     throw InvalidArgument(
-        "--threads, --cpu-time: not with --backend cuda, a device is timed by its own events");
-  if (given.backend == "cpu" || wants_cpu) return plan(given, false);
+        "--threads, --cpu-time: not with --backend cuda or --device, a device is timed by its own events");
+  if (backend == "cpu" || wants_cpu) return plan(given, false);
   std::vector<std::string> refused;
   std::vector<PlannedCase> cases = planned_on_device(given, refused);
-  if (given.backend == "auto" && !refused.empty()) return plan(given, false);
+  if (backend == "auto" && !refused.empty()) return plan(given, false);
   if (cases.empty()) {
     for (const PlannedCase& planned : plan(given, true))
-      cuda::check_available(planned.run.problem, given.device);
+      cuda::check_available(planned.run.problem, given.device.value_or(0));
   }
   for (const std::string& line : refused) terminal.err << "gemmule: not measured: " << line << "\n";
   on_device = true;
@@ -194,13 +197,13 @@ void describe_processor(const BenchArguments& given, BenchReport& report) {
 }
 
 void describe_device(const BenchArguments& given, BenchReport& report) {
-  report.device = cuda::gpu(given.device).describe();
+  report.device = cuda::gpu(given.device.value_or(0)).describe();
   report.baseline = "not measured here; bench/gpu/ times PyTorch's pipelines beside this library";
   report.statistic = "median";
-  report.limit = given.no_baseline
-                     ? "not measured"
-                     : "the same products in BF16 by " + bench::device_limit_description(given.device) +
-                           ", one by one or grouped, whichever is faster";
+  report.limit = given.no_baseline ? "not measured"
+                                   : "the same products in BF16 by " +
+                                         bench::device_limit_description(given.device.value_or(0)) +
+                                         ", one by one or grouped, whichever is faster";
 }
 
 int bench_command(const BenchArguments& given, const Terminal& terminal) {
@@ -233,7 +236,7 @@ int bench_command(const BenchArguments& given, const Terminal& terminal) {
       show(0, 1);
       options.progress = show;
       report.rows.push_back(
-          measure(cases[i], options, on_device ? std::optional(given.device) : std::nullopt));
+          measure(cases[i], options, on_device ? std::optional(given.device.value_or(0)) : std::nullopt));
     }
   }
   print_table(report, terminal);
@@ -263,7 +266,7 @@ void add_bench(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"bf16", "mxfp8", "mxfp8_e5m2", "mxfp4", "nvfp4"}));
   command->add_option("--backend", given->backend, "auto (cuda if it takes every case), cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  command->add_option("--device", given->device, "CUDA device (default 0)")
+  command->add_option("--device", given->device, "CUDA device (default 0); auto is then cuda")
       ->transform(decimal)
       ->check(CLI::Range(0, 1023));
   command->add_option("--experts", given->experts, "Experts without --models (default 4, on a device 8)")

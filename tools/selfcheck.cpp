@@ -9,6 +9,7 @@
 #include <optional>
 #include <ostream>
 
+#include "backend_option.hpp"
 #include "backends/cpu/cpu.hpp"
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/device.hpp"
@@ -205,8 +206,7 @@ void run_cases(const SelfcheckArguments& given, const Target& target, SelfcheckR
 }
 
 void check_arguments(const SelfcheckArguments& given) {
-  if (given.backend == "cpu" && given.device)
-    throw InvalidArgument("--device: not with --backend cpu, which checks the processor");
+  backend_with_device(given.backend, given.device.has_value());
   if (std::isnan(given.case_limit))  // no comparison finds it out of range
     throw InvalidArgument("--case-limit: nan, expected 0.001 to 1e6 seconds");
   if (std::filesystem::path(given.report).filename().empty())

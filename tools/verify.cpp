@@ -193,6 +193,8 @@ int verify_command(const VerifyArguments& given, const Terminal& terminal) {
     throw InvalidArgument(
         "verify --backend reference: the reference would be compared with itself; give --result, or another "
         "backend");
+  if (given.backend.device && !given.result.empty())
+    throw InvalidArgument("--device: not with --result, which runs nothing");
   io::LoadedProblem problem = io::load_problem(io::SafetensorsReader(given.problem));
   given.backend.apply(problem);
   const Problem checked = io::check_problem(problem);

@@ -380,13 +380,27 @@ TEST(Pipeline, DevicesThatAreNotThereExitThree) {
   succeed(make("dglu", "bf16", dir / "p"));
   const std::vector<std::vector<std::string>> table{
       {"run", dir / "p", "--backend", "cuda", "--device", "1000", "-o", dir / "r"},
-      {"verify", dir / "p", "--backend", "cuda", "--device", "1000"}};
+      {"verify", dir / "p", "--backend", "cuda", "--device", "1000"},
+      {"run", dir / "p", "--device", "1000", "-o", dir / "r"},
+      {"verify", dir / "p", "--device", "1000"},
+      {"bench", "--formats", "bf16", "--device", "1000"}};
   for (const auto& arguments : table) {
     const Finished finished = gemmule(arguments);
     EXPECT_EQ(finished.code, device_trouble) << arguments[0];
     expect_one_line(finished, arguments[0]);
   }
   EXPECT_FALSE(std::filesystem::exists(dir / "r"));
+  const std::vector<std::vector<std::string>> ignored{
+      {"run", dir / "p", "--backend", "cpu", "--device", "0", "-o", dir / "r"},
+      {"verify", dir / "p", "--backend", "cpu", "--device", "0"},
+      {"verify", dir / "p", "--result", dir / "p", "--device", "0"},
+      {"bench", "--backend", "cpu", "--device", "0"},
+      {"bench", "--threads", "1", "--device", "0"}};
+  for (const auto& arguments : ignored) {
+    const Finished finished = gemmule(arguments);
+    EXPECT_EQ(finished.code, bad_input) << arguments[0];
+    EXPECT_THAT(finished.err, HasSubstr("--device")) << arguments[0];
+  }
 }
 
 }  // namespace
