@@ -17,7 +17,7 @@ bool runs_on(Arch arch);
 
 /// Template parameters of a kernel.
 struct TileConfig {
-  std::uint32_t tile_n = 0, stages = 0, ctas = 1;
+  std::uint32_t tile_n = 128, stages = 0, ctas = 1;
 };
 TileConfig tile_config(const Problem& p);
 

@@ -147,8 +147,8 @@ std::size_t workspace_size(const Problem& p, const DeviceLimits&, std::int64_t m
 
 /// C or D: boxes of 128 bytes.
 ptx::TensorMap row_map(const void* base, Format format, std::int64_t rows, std::int64_t columns) {
-  return encoded(
-      sm90::matrix_map(base, format, rows, columns, tile_rows, 128 / bytes_of(format), Swizzle::b128));
+  return encoded(sm90::matrix_map(base, format, rows, columns, tile_rows, 1024 / kernels::bits_of(format),
+                                  Swizzle::b128));
 }
 
 ptx::TensorMap weight_map(const void* base, const Problem& p, std::int64_t experts) {
