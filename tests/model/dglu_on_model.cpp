@@ -6,8 +6,8 @@
 #include "backends/cuda/tensor_map.hpp"
 #include "engine/tma.hpp"
 #include "model/dglu_kernels.hpp"
+#include "model/kernel_run.hpp"
 #include "sm90/bf16_dglu_layout.hpp"
-#include "sm90/dglu_side.hpp"
 
 namespace gemmule::test {
 
@@ -189,13 +189,7 @@ struct Call {
 DgluReports run_dglu_on_model(const TestProblem& t, const Outputs& out, const ModelSettings& settings) {
   Call call(t, out, settings);
   DgluReports reports;
-  model::LaunchOptions launch;
-  launch.seed = settings.seed;
-  launch.timing = settings.timing;
-  launch.resident = settings.multiprocessors;
-  launch.dependent = settings.dependent;
-  launch.stop_at_hazard = settings.stop_at_hazard;
-  launch.instruction_limit = settings.instruction_limit;
+  model::LaunchOptions launch = launch_options(settings);
   if (t.problem.discrete || settings.dynamic) {
     launch.threads = 32;
     launch.grid = (t.problem.experts + 31) / 32;
@@ -209,13 +203,8 @@ DgluReports run_dglu_on_model(const TestProblem& t, const Outputs& out, const Mo
                             .bytes;
   launch.drop = settings.drop;
   reports.main = model::launch(launch, call.memory, [&] { call.shape.run(call.options, call.params); });
-  launch.drop.reset();
   if (call.finish.dprob_tiles || call.finish.column_sums) {
-    launch.threads = static_cast<int>(kernels::finish_threads);
-    launch.grid = static_cast<int>(kernels::finish_ctas(call.finish));
-    launch.cluster = 1;
-    launch.shared_bytes = 0;
-    reports.finish = model::launch(launch, call.memory, [&] { kernels::dglu_finish(call.finish); });
+    reports.finish = run_finish(launch, call.memory, call.finish);
   }
   return reports;
 }

@@ -4,11 +4,10 @@
 
 #include "backends/cpu/cpu.hpp"
 #include "backends/cuda/sm90_scaled.hpp"
-#include "engine/machine.hpp"
 #include "engine/tma.hpp"
+#include "model/kernel_run.hpp"
 #include "model/one_hot.hpp"
 #include "scheduler/tile_scheduler.hpp"
-#include "sm90/dglu_side.hpp"
 #include "sm90/scaled_dglu_epilogue.hpp"
 #include "support/problems.hpp"
 #include "verify/verify.hpp"
@@ -146,7 +145,8 @@ model::Report run_epilogue(TestProblem& t, const std::vector<float>& sum, i64 co
   call.tiles = tiles_of(t);
   call.sum = sum.data();
   call.sum_columns = columns;
-  Buffer scratch(static_cast<i64>(cuda::sm90::scaled_scratch(p, t.m).bytes));
+  const cuda::sm90::Scratch places = cuda::sm90::scaled_scratch(p, t.m);
+  Buffer scratch(static_cast<i64>(places.bytes));
   std::byte* workspace = reinterpret_cast<std::byte*>(scratch.data());
   call.params = cuda::sm90::scaled_dglu_params(p, o, workspace);
   const cuda::sm90::ScaledMaps maps = cuda::sm90::scaled_maps(p, o);
@@ -155,20 +155,7 @@ model::Report run_epilogue(TestProblem& t, const std::vector<float>& sum, i64 co
   model::place_tensor_map(maps.d_col, &call.params.common.d_col);
 
   model::GlobalMemory memory;
-  const auto add = [&](const Buffer& b, const char* name, model::Access access, bool initialised = true) {
-    if (b.size() > 0) memory.add(b.data(), static_cast<std::size_t>(b.size()), name, access, initialised);
-  };
-  memory.add(t.padded_offsets, "offsets", model::Access::read_only);
-  for (const Buffer* b : {&t.alpha, &t.beta, &t.prob, &t.norm_const, &t.c_in})
-    add(*b, "input", model::Access::read_only);
-  add(out.d, "d", model::Access::write_once);
-  add(out.d_col, "d_col", model::Access::write_once);
-  add(out.sfd_row, "sfd_row", model::Access::write_once);
-  add(out.sfd_col, "sfd_col", model::Access::write_once);
-  add(out.amax, "amax", model::Access::read_write);
-  add(out.dprob, "dprob", model::Access::read_write);
-  add(out.dbias, "dbias", model::Access::read_write);
-  add(scratch, "scratch", model::Access::read_write, false);
+  register_memory(memory, t, out, scratch);
   model::LaunchOptions launch;
   launch.seed = seed;
   launch.granule = 1;
@@ -177,12 +164,10 @@ model::Report run_epilogue(TestProblem& t, const std::vector<float>& sum, i64 co
   launch.shared_bytes = 2 * call.staging.bytes + 4 * call.staging.c_buffers * 8;
   model::Report report = model::launch(launch, memory, [&] { run_cta(call); });
 
-  if (!cuda::sm90::scaled_needs_finish(p)) return report;
-  const kernels::DgluFinishParams finish = cuda::sm90::scaled_finish_params(p, o, workspace);
-  launch.threads = static_cast<int>(kernels::finish_threads);
-  launch.grid = static_cast<int>(kernels::finish_ctas(finish));
-  launch.shared_bytes = 0;
-  const model::Report sums = model::launch(launch, memory, [&] { kernels::dglu_finish(finish); });
+  if (!cuda::sm90::needs_finish(p)) return report;
+  const kernels::DgluFinishParams finish =
+      cuda::sm90::finish_params(p, o, workspace, places, cuda::sm90::scaled_column_tiles(p));
+  const model::Report sums = run_finish(launch, memory, finish);
   EXPECT_EQ(sums.text(), "");
   return report;
 }

@@ -4,9 +4,8 @@
 
 #include "backends/cpu_support.hpp"
 #include "engine/tma.hpp"
-#include "model/operand_memory.hpp"
+#include "model/kernel_run.hpp"
 #include "model/sm100_kernels.hpp"
-#include "sm90/dglu_side.hpp"
 
 namespace gemmule::test {
 
@@ -50,16 +49,10 @@ Sm100Reports run_sm100_on_model(const TestProblem& t, const Outputs& out, const 
   std::byte* workspace = buffer.as<std::byte>();
   const sm100::Maps maps = sm100::maps(p, o, tile);
   model::GlobalMemory memory;
-  register_memory(memory, t, out, buffer);
+  register_memory(memory, t, out, buffer, model::Access::read_write);
 
   Sm100Reports reports;
-  model::LaunchOptions launch;
-  launch.seed = settings.seed;
-  launch.timing = settings.timing;
-  launch.resident = settings.multiprocessors;
-  launch.dependent = settings.dependent;
-  launch.stop_at_hazard = settings.stop_at_hazard;
-  launch.instruction_limit = settings.instruction_limit;
+  model::LaunchOptions launch = launch_options(settings);
   launch.threads = 32;
   launch.grid = (p.experts + 31) / 32;
   const cuda::TensorMap patterns[] = {maps.b, maps.sfb};
@@ -88,15 +81,10 @@ Sm100Reports run_sm100_on_model(const TestProblem& t, const Outputs& out, const 
     place_maps(params.op.common, params.scales, maps);
     reports.main = model::launch(launch, memory, [&] { kernel.dglu(options, params); });
   }
-  launch.drop.reset();
 
-  if (sm100::needs_finish(p)) {
+  if (cuda::sm90::needs_finish(p)) {
     const kernels::DgluFinishParams finish = sm100::finish_params(p, o, workspace, tile);
-    launch.threads = static_cast<int>(kernels::finish_threads);
-    launch.grid = static_cast<int>(kernels::finish_ctas(finish));
-    launch.cluster = 1;
-    launch.shared_bytes = 0;
-    reports.finish = model::launch(launch, memory, [&] { kernels::dglu_finish(finish); });
+    reports.finish = run_finish(launch, memory, finish);
   }
   return reports;
 }

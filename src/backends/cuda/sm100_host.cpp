@@ -8,8 +8,12 @@ namespace {
 using kernels::EpilogueBytes;
 using kernels::Format;
 using kernels::OperandOptions;
+using sm90::block_at;
+using sm90::common_params;
 using sm90::format_of;
 using sm90::literal;
+using sm90::Scratch;
+using sm90::sums_dprob;
 
 constexpr std::uint32_t tile_rows = kernels::sm100::tile_rows;
 constexpr std::uint32_t most_stages = 6;
@@ -49,36 +53,10 @@ TensorMap scale_map(const void* base, std::int64_t rows, std::int64_t atoms, std
 bool has_scale_maps(const Problem& p) {
   return p.discrete && p.block_scaled();
 }
-bool sums_dprob(const Problem& p) {
-  return p.has_dprob && p.deterministic;
-}
 
-template <class T>
-T* at(std::byte* workspace, bool exists, std::size_t offset) {
-  return exists ? reinterpret_cast<T*>(workspace + offset) : nullptr;
-}
-
-/// What both operators have in common.
-kernels::ScaledParams common_params(const Problem& p, const Operands& o, std::byte* workspace,
-                                    const Scratch& s) {
-  kernels::ScaledParams params;
-  params.b_maps = at<const ptx::TensorMap>(workspace, p.discrete, s.maps);
-  params.offsets = p.single_group_runtime_offsets
-                       ? reinterpret_cast<const std::int32_t*>(workspace + s.offset)
-                       : o.padded_offsets;
-  params.alpha = o.alpha;
-  params.prob = p.has_prob ? o.prob : nullptr;
-  params.prob_stride = o.prob_stride;
-  params.norm_const = o.norm_const;
-  params.sfd_row = o.sfd_row;
-  params.sfd_col = o.sfd_col;
-  params.amax = o.amax;
-  params.next_tile = at<std::uint32_t>(workspace, p.use_dynamic_sched, s.next_tile);
-  params.m = o.m;
-  params.n = static_cast<std::uint32_t>(p.n);
-  params.k = static_cast<std::uint32_t>(p.k);
-  params.experts = static_cast<std::uint32_t>(p.experts);
-  return params;
+/// Sums per row that deterministic dprob is made of.
+std::int64_t dprob_tiles(const Problem& p, const TileConfig& tile) {
+  return kernels::sm100::epilogue_groups * column_tiles(p, tile);
 }
 
 std::string options_text(const Problem& p) {
@@ -133,17 +111,7 @@ std::int64_t column_tiles(const Problem& p, const TileConfig& tile) {
 }
 
 Scratch scratch(const Problem& p, std::int64_t m, const TileConfig& tile) {
-  constexpr std::int64_t map_bytes = sizeof(ptx::TensorMap);
-  Scratch s;
-  sm90::ScratchLayout at;
-  s.maps = at.place(p.discrete, map_bytes * p.experts);
-  s.scale_maps = at.place(has_scale_maps(p), map_bytes * p.experts);
-  s.next_tile = at.place(p.use_dynamic_sched, 4);
-  s.offset = at.place(p.single_group_runtime_offsets, 4);
-  s.dprob_tiles = at.place(sums_dprob(p), kernels::sm100::epilogue_groups * column_tiles(p, tile) * m * 4);
-  s.column_sums = at.place(p.has_dbias, layout::ceil_div(m, tile_rows) * p.width() * 4);
-  s.bytes = at.bytes;
-  return s;
+  return sm90::scratch(p, m, dprob_tiles(p, tile), has_scale_maps(p));
 }
 
 Maps maps(const Problem& p, const Operands& o, const TileConfig& tile) {
@@ -177,8 +145,8 @@ kernels::Sm100DgluParams dglu_params(const Problem& p, const Operands& o, std::b
   params.op.common = common_params(p, o, workspace, s);
   params.op.beta = o.beta;
   params.op.dprob = sums_dprob(p) ? reinterpret_cast<float*>(workspace + s.dprob_tiles) : o.dprob;
-  params.op.column_sums = at<float>(workspace, p.has_dbias, s.column_sums);
-  params.scales.sfb_maps = at<const ptx::TensorMap>(workspace, has_scale_maps(p), s.scale_maps);
+  params.op.column_sums = block_at<float>(workspace, p.has_dbias, s.column_sums);
+  params.scales.sfb_maps = block_at<const ptx::TensorMap>(workspace, has_scale_maps(p), s.scale_maps);
   return params;
 }
 
@@ -188,51 +156,26 @@ kernels::Sm100SreluParams srelu_params(const Problem& p, const Operands& o, std:
   kernels::Sm100SreluParams params;
   params.op.common = common_params(p, o, workspace, s);
   params.op.bias = o.bias;
-  params.scales.sfb_maps = at<const ptx::TensorMap>(workspace, has_scale_maps(p), s.scale_maps);
+  params.scales.sfb_maps = block_at<const ptx::TensorMap>(workspace, has_scale_maps(p), s.scale_maps);
   return params;
 }
 
 std::vector<kernels::DgluPrepareParams> prepare_params(const Problem& p, const Operands& o,
                                                        std::byte* workspace, const TileConfig& tile) {
-  if (!p.discrete && !p.use_dynamic_sched && !p.single_group_runtime_offsets) return {};
+  if (!sm90::needs_prepare(p)) return {};
   const Scratch s = scratch(p, o.m, tile);
-  kernels::DgluPrepareParams first;
-  first.experts = static_cast<std::uint32_t>(p.experts);
-  first.b_maps = at<ptx::TensorMap>(workspace, p.discrete, s.maps);
-  first.b_ptrs = o.b_ptrs;
-  first.next_tile = at<std::uint32_t>(workspace, p.use_dynamic_sched, s.next_tile);
-  first.offset = at<std::uint32_t>(workspace, p.single_group_runtime_offsets, s.offset);
-  first.end = static_cast<std::uint32_t>(o.m);
+  const kernels::DgluPrepareParams first = sm90::prepare_params(p, o, workspace, s);
   if (!has_scale_maps(p)) return {first};
   kernels::DgluPrepareParams second;
   second.experts = first.experts;
-  second.b_maps = at<ptx::TensorMap>(workspace, true, s.scale_maps);
+  second.b_maps = block_at<ptx::TensorMap>(workspace, true, s.scale_maps);
   second.b_ptrs = o.sfb_ptrs;
   return {first, second};
 }
 
-bool needs_finish(const Problem& p) {
-  return p.op == Op::dglu && (p.has_dbias || sums_dprob(p));
-}
-
 kernels::DgluFinishParams finish_params(const Problem& p, const Operands& o, std::byte* workspace,
                                         const TileConfig& tile) {
-  const Scratch s = scratch(p, o.m, tile);
-  kernels::DgluFinishParams params;
-  if (sums_dprob(p)) {
-    params.dprob_tiles = reinterpret_cast<const float*>(workspace + s.dprob_tiles);
-    params.dprob = o.dprob;
-  }
-  if (p.has_dbias) {
-    params.column_sums = reinterpret_cast<const float*>(workspace + s.column_sums);
-    params.dbias = o.dbias;
-  }
-  params.offsets = common_params(p, o, workspace, s).offsets;
-  params.m = o.m;
-  params.column_tiles = kernels::sm100::epilogue_groups * static_cast<std::uint32_t>(column_tiles(p, tile));
-  params.columns = static_cast<std::uint32_t>(p.width());
-  params.experts = static_cast<std::uint32_t>(p.experts);
-  return params;
+  return sm90::finish_params(p, o, workspace, scratch(p, o.m, tile), dprob_tiles(p, tile));
 }
 
 Specialization specialize(const Problem& p, const std::string& entry) {
@@ -250,8 +193,8 @@ Specialization specialize(const Problem& p, const std::string& entry) {
              ">::run(options, params);\n"
              "}\n";
   s.entries.push_back({entry, kernels::sm100::threads, shared_bytes(p, tile), tile.ctas});
-  if (p.discrete || p.use_dynamic_sched || p.single_group_runtime_offsets) sm90::add_prepare(s);
-  if (needs_finish(p)) sm90::add_finish(s);
+  if (sm90::needs_prepare(p)) sm90::add_prepare(s);
+  if (sm90::needs_finish(p)) sm90::add_finish(s);
   return s;
 }
 
@@ -289,7 +232,7 @@ void launch(const Launch& launch) {
     encode_maps(params.op.common, params.scales, all);
     launch.run(0, grid, &params, overlap);
   }
-  if (needs_finish(p)) {
+  if (sm90::needs_finish(p)) {
     const kernels::DgluFinishParams after = finish_params(p, o, launch.workspace, tile);
     launch.run(entry, static_cast<unsigned>(kernels::finish_ctas(after)), &after, true);
   }

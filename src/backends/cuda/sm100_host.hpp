@@ -28,12 +28,7 @@ std::uint32_t shared_bytes(const Problem& p, const TileConfig& tile);
 
 std::int64_t column_tiles(const Problem& p, const TileConfig& tile);
 
-/// Byte offsets into the caller's scratch memory, each a multiple of 256.
-struct Scratch {
-  std::size_t maps = 0, scale_maps = 0, next_tile = 0, offset = 0, dprob_tiles = 0, column_sums = 0,
-              bytes = 0;
-};
-Scratch scratch(const Problem& p, std::int64_t m, const TileConfig& tile);
+sm90::Scratch scratch(const Problem& p, std::int64_t m, const TileConfig& tile);
 
 /// Tensor maps of one call, not yet encoded. With discrete weights b and sfb are patterns whose addresses are replaced on
 /// the device. Maps of tensors that the problem does not have are those of others.
@@ -53,8 +48,6 @@ kernels::Sm100SreluParams srelu_params(const Problem& p, const Operands& o, std:
 std::vector<kernels::DgluPrepareParams> prepare_params(const Problem& p, const Operands& o,
                                                        std::byte* workspace, const TileConfig& tile);
 
-/// Sums of dGLU need a kernel after it.
-bool needs_finish(const Problem& p);
 kernels::DgluFinishParams finish_params(const Problem& p, const Operands& o, std::byte* workspace,
                                         const TileConfig& tile);
 

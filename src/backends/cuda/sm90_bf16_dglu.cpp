@@ -14,6 +14,7 @@ using kernels::DgluOptions;
 using kernels::DgluParams;
 using kernels::DgluPrepareParams;
 using kernels::Format;
+using sm90::block_at;
 using sm90::encoded;
 using sm90::format_of;
 using sm90::literal;
@@ -49,13 +50,6 @@ TileConfig tile_config(const Problem& p) {
   const DgluOptions o = options_of(p);
   const bool narrow = o.c == Format::f32 || o.d == Format::f32;
   return {narrow ? 128u : 192u, 4, p.m_aligned % 256 == 0 ? 2u : 1u};
-}
-
-bool needs_prepare(const Problem& p) {
-  return p.discrete || p.use_dynamic_sched;
-}
-bool needs_finish(const Problem& p) {
-  return p.has_dbias || (p.has_dprob && p.deterministic);
 }
 
 std::string refuse(const Problem& p) {
@@ -115,34 +109,18 @@ Specialization specialize(const Problem& p, Arch) {
       "}\n";
   s.entries.push_back(
       {"sm90_bf16_dglu", 384, kernels::dglu_layout(options, tile.tile_n, tile.stages).bytes, tile.cluster});
-  if (needs_prepare(p)) sm90::add_prepare(s);
-  if (needs_finish(p)) sm90::add_finish(s);
+  if (sm90::needs_prepare(p)) sm90::add_prepare(s);
+  if (sm90::needs_finish(p)) sm90::add_finish(s);
   return s;
 }
-
-/// Byte offsets into the caller's scratch memory, each a multiple of 256.
-struct Scratch {
-  std::size_t maps = 0, next_tile = 0, dprob_tiles = 0, column_sums = 0, bytes = 0;
-};
 
 std::int64_t column_tiles(const Problem& p) {
   const std::int64_t tile_n = tile_config(p).tile_n;
   return (p.n + tile_n - 1) / tile_n;
 }
 
-Scratch scratch(const Problem& p, std::int64_t m) {
-  Scratch s;
-  sm90::ScratchLayout at;
-  s.maps = at.place(p.discrete, std::int64_t{sizeof(ptx::TensorMap)} * p.experts);
-  s.next_tile = at.place(p.use_dynamic_sched, 4);
-  s.dprob_tiles = at.place(p.has_dprob && p.deterministic, column_tiles(p) * m * 4);
-  s.column_sums = at.place(p.has_dbias, (m + tile_rows - 1) / tile_rows * p.width() * 4);
-  s.bytes = at.bytes;
-  return s;
-}
-
 std::size_t workspace_size(const Problem& p, const DeviceLimits&, std::int64_t m) {
-  return scratch(p, m).bytes;
+  return sm90::scratch(p, m, column_tiles(p)).bytes;
 }
 
 /// C or D: boxes of 128 bytes.
@@ -163,13 +141,8 @@ void run(const Launch& launch) {
   const Problem& p = launch.problem;
   const Operands& o = launch.operands;
   const TileConfig tile = tile_config(p);
-  const Scratch s = scratch(p, o.m);
-  const auto at = [&](std::size_t offset) { return launch.workspace + offset; };
-  const auto experts = static_cast<std::uint32_t>(p.experts);
-  auto* maps = p.discrete ? reinterpret_cast<ptx::TensorMap*>(at(s.maps)) : nullptr;
-  auto* next_tile = p.use_dynamic_sched ? reinterpret_cast<std::uint32_t*>(at(s.next_tile)) : nullptr;
-  auto* dprob_tiles = p.has_dprob && p.deterministic ? reinterpret_cast<float*>(at(s.dprob_tiles)) : nullptr;
-  auto* column_sums = p.has_dbias ? reinterpret_cast<float*>(at(s.column_sums)) : nullptr;
+  const sm90::Scratch s = sm90::scratch(p, o.m, column_tiles(p));
+  std::byte* workspace = launch.workspace;
 
   DgluParams params;
   params.a = row_map(o.a, Format::bf16, o.m, p.k);
@@ -177,40 +150,32 @@ void run(const Launch& launch) {
   params.b = weight_map(p.discrete ? o.a : o.b, p, p.discrete ? 1 : p.experts);
   params.c = row_map(o.c_in, format_of(p.c), o.m, p.width());
   params.d = row_map(o.d, format_of(p.d), o.m, p.width());
-  params.b_maps = maps;
+  params.b_maps = block_at<const ptx::TensorMap>(workspace, p.discrete, s.maps);
   params.offsets = o.padded_offsets;
   params.alpha = o.alpha;
   params.beta = o.beta;
   params.prob = p.has_prob ? o.prob : nullptr;
   params.prob_stride = o.prob_stride;
-  params.dprob = dprob_tiles ? dprob_tiles : o.dprob;
-  params.column_sums = column_sums;
-  params.next_tile = next_tile;
+  params.dprob = sm90::sums_dprob(p) ? reinterpret_cast<float*>(workspace + s.dprob_tiles) : o.dprob;
+  params.column_sums = block_at<float>(workspace, p.has_dbias, s.column_sums);
+  params.next_tile = block_at<std::uint32_t>(workspace, p.use_dynamic_sched, s.next_tile);
   params.m = o.m;
   params.n = static_cast<std::uint32_t>(p.n);
   params.k = static_cast<std::uint32_t>(p.k);
-  params.experts = experts;
+  params.experts = static_cast<std::uint32_t>(p.experts);
 
   std::size_t entry = 1;
-  const bool prepare = needs_prepare(p);
+  const bool prepare = sm90::needs_prepare(p);
   if (prepare) {
-    const DgluPrepareParams before{params.b, maps, o.b_ptrs, next_tile, experts, nullptr, 0};
-    launch.run(entry++, sm90::prepare_ctas(experts), &before, p.programmatic_launch);
+    DgluPrepareParams before = sm90::prepare_params(p, o, workspace, s);
+    before.pattern = params.b;
+    launch.run(entry++, sm90::prepare_ctas(before.experts), &before, p.programmatic_launch);
   }
   const std::int64_t unit = std::int64_t{tile_rows} * tile.cluster;
   launch.run(0, sm90::grid_ctas(launch, (o.m + unit - 1) / unit * column_tiles(p) * tile.cluster), &params,
              prepare || p.programmatic_launch);
-  if (needs_finish(p)) {
-    DgluFinishParams after;
-    after.dprob_tiles = dprob_tiles;
-    after.dprob = o.dprob;
-    after.column_sums = column_sums;
-    after.dbias = o.dbias;
-    after.offsets = o.padded_offsets;
-    after.m = o.m;
-    after.column_tiles = static_cast<std::uint32_t>(column_tiles(p));
-    after.columns = static_cast<std::uint32_t>(p.width());
-    after.experts = experts;
+  if (sm90::needs_finish(p)) {
+    const DgluFinishParams after = sm90::finish_params(p, o, workspace, s, column_tiles(p));
     launch.run(entry, static_cast<unsigned>(kernels::finish_ctas(after)), &after, true);
   }
 }

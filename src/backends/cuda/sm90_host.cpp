@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "gemmule/error.hpp"
+#include "layout/offsets.hpp"
 
 namespace gemmule::cuda::sm90 {
 namespace {
@@ -110,10 +111,66 @@ std::string literal(kernels::Format format) {
   return std::string("Format::") + names[static_cast<int>(format)];
 }
 
-std::size_t ScratchLayout::place(bool needed, std::int64_t block_bytes) {
-  const std::size_t at = bytes;
-  if (needed) bytes += static_cast<std::size_t>((block_bytes + 255) / 256 * 256);
-  return at;
+Scratch scratch(const Problem& p, std::int64_t m, std::int64_t dprob_tiles, bool scale_maps) {
+  constexpr std::int64_t map_bytes = sizeof(ptx::TensorMap);
+  constexpr std::int64_t rows_of_a_sum = 128;
+  Scratch s;
+  const auto place = [&](bool needed, std::int64_t block_bytes) {
+    const std::size_t at = s.bytes;
+    if (needed) s.bytes += static_cast<std::size_t>(layout::round_up(block_bytes, 256));
+    return at;
+  };
+  s.maps = place(p.discrete, map_bytes * p.experts);
+  s.scale_maps = place(scale_maps, map_bytes * p.experts);
+  s.next_tile = place(p.use_dynamic_sched, 4);
+  s.offset = place(p.single_group_runtime_offsets, 4);
+  s.dprob_tiles = place(sums_dprob(p), dprob_tiles * m * 4);
+  s.column_sums = place(p.has_dbias, layout::ceil_div(m, rows_of_a_sum) * p.width() * 4);
+  return s;
+}
+
+bool sums_dprob(const Problem& p) {
+  return p.has_dprob && p.deterministic;
+}
+
+bool needs_prepare(const Problem& p) {
+  return p.discrete || p.use_dynamic_sched || p.single_group_runtime_offsets;
+}
+
+kernels::DgluPrepareParams prepare_params(const Problem& p, const Operands& o, std::byte* workspace,
+                                          const Scratch& s) {
+  kernels::DgluPrepareParams params;
+  params.b_maps = block_at<ptx::TensorMap>(workspace, p.discrete, s.maps);
+  params.b_ptrs = o.b_ptrs;
+  params.next_tile = block_at<std::uint32_t>(workspace, p.use_dynamic_sched, s.next_tile);
+  params.experts = static_cast<std::uint32_t>(p.experts);
+  params.offset = block_at<std::uint32_t>(workspace, p.single_group_runtime_offsets, s.offset);
+  params.end = static_cast<std::uint32_t>(o.m);
+  return params;
+}
+
+const std::int32_t* offsets_of(const Problem& p, const Operands& o, std::byte* workspace, const Scratch& s) {
+  return p.single_group_runtime_offsets ? reinterpret_cast<const std::int32_t*>(workspace + s.offset)
+                                        : o.padded_offsets;
+}
+
+bool needs_finish(const Problem& p) {
+  return p.op == Op::dglu && (p.has_dbias || sums_dprob(p));
+}
+
+kernels::DgluFinishParams finish_params(const Problem& p, const Operands& o, std::byte* workspace,
+                                        const Scratch& s, std::int64_t dprob_tiles) {
+  kernels::DgluFinishParams params;
+  params.dprob_tiles = block_at<const float>(workspace, sums_dprob(p), s.dprob_tiles);
+  params.dprob = o.dprob;
+  params.column_sums = block_at<const float>(workspace, p.has_dbias, s.column_sums);
+  params.dbias = o.dbias;
+  params.offsets = offsets_of(p, o, workspace, s);
+  params.m = o.m;
+  params.column_tiles = static_cast<std::uint32_t>(dprob_tiles);
+  params.columns = static_cast<std::uint32_t>(p.width());
+  params.experts = static_cast<std::uint32_t>(p.experts);
+  return params;
 }
 
 unsigned grid_ctas(const Launch& launch, std::int64_t work_ctas) {

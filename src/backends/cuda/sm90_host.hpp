@@ -34,13 +34,35 @@ std::string literal(float value);
 std::string literal(bool value);
 std::string literal(kernels::Format format);
 
-/// Places blocks of scratch memory one after the other, each at a multiple of 256 bytes.
-struct ScratchLayout {
-  std::size_t bytes = 0;
-
-  /// The block's offset. It takes no space unless needed.
-  std::size_t place(bool needed, std::int64_t block_bytes);
+/// Byte offsets into the caller's scratch memory.
+struct Scratch {
+  std::size_t maps = 0, scale_maps = 0, next_tile = 0, offset = 0, dprob_tiles = 0, column_sums = 0,
+              bytes = 0;
 };
+/// `dprob_tiles`: sums per row that deterministic dprob is made of. `scale_maps`: a tensor map per expert for scales too.
+Scratch scratch(const Problem& p, std::int64_t m, std::int64_t dprob_tiles, bool scale_maps = false);
+
+/// The block at `offset` of the scratch memory, null unless it exists.
+template <class T>
+T* block_at(std::byte* workspace, bool exists, std::size_t offset) {
+  return exists ? reinterpret_cast<T*>(workspace + offset) : nullptr;
+}
+
+/// dprob is summed up after the main kernel.
+bool sums_dprob(const Problem& p);
+
+/// Discrete weights, dynamic scheduling and run-time offsets need a small kernel before the main one.
+bool needs_prepare(const Problem& p);
+/// All but the pattern.
+kernels::DgluPrepareParams prepare_params(const Problem& p, const Operands& o, std::byte* workspace,
+                                          const Scratch& s);
+/// padded_offsets, or those that the prepare kernel writes.
+const std::int32_t* offsets_of(const Problem& p, const Operands& o, std::byte* workspace, const Scratch& s);
+
+/// Sums of dGLU need one after it.
+bool needs_finish(const Problem& p);
+kernels::DgluFinishParams finish_params(const Problem& p, const Operands& o, std::byte* workspace,
+                                        const Scratch& s, std::int64_t dprob_tiles);
 
 /// CTAs of the main kernel, entry 0: persistent_ctas() less the clusters that cluster_overlap_margin leaves to others.
 unsigned grid_ctas(const Launch& launch, std::int64_t work_ctas);

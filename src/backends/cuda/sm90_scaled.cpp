@@ -29,34 +29,6 @@ TensorMap weight_map(const void* base, const Problem& p, std::int64_t experts) {
                     swizzle_of(geometry::raw_row_bytes), experts);
 }
 
-const std::int32_t* offsets_of(const Problem& p, const Operands& o, std::byte* workspace) {
-  if (!p.single_group_runtime_offsets) return o.padded_offsets;
-  return reinterpret_cast<const std::int32_t*>(workspace + scaled_scratch(p, o.m).offset);
-}
-
-kernels::ScaledParams common_params(const Problem& p, const Operands& o, std::byte* workspace) {
-  const ScaledScratch s = scaled_scratch(p, o.m);
-  kernels::ScaledParams params;
-  if (p.discrete) params.b_maps = reinterpret_cast<const ptx::TensorMap*>(workspace + s.maps);
-  params.sfa = static_cast<const std::uint8_t*>(o.sfa);
-  params.sfb = static_cast<const std::uint8_t*>(o.sfb);
-  params.sfb_ptrs = o.sfb_ptrs;
-  params.offsets = offsets_of(p, o, workspace);
-  params.alpha = o.alpha;
-  params.prob = p.has_prob ? o.prob : nullptr;
-  params.prob_stride = o.prob_stride;
-  params.norm_const = o.norm_const;
-  params.sfd_row = o.sfd_row;
-  params.sfd_col = o.sfd_col;
-  params.amax = o.amax;
-  if (p.use_dynamic_sched) params.next_tile = reinterpret_cast<std::uint32_t*>(workspace + s.next_tile);
-  params.m = o.m;
-  params.n = static_cast<std::uint32_t>(p.n);
-  params.k = static_cast<std::uint32_t>(p.k);
-  params.experts = static_cast<std::uint32_t>(p.experts);
-  return params;
-}
-
 /// Whatever the operator.
 std::string refuse_scaled(const Problem& p) {
   const bool fp4 = p.ab == DType::float4_e2m1fn_x2;
@@ -211,16 +183,8 @@ std::int64_t scaled_tiles(const Problem& p, std::int64_t m) {
   return layout::ceil_div(m, rows) * scaled_column_tiles(p);
 }
 
-ScaledScratch scaled_scratch(const Problem& p, std::int64_t m) {
-  ScaledScratch s;
-  ScratchLayout at;
-  s.maps = at.place(p.discrete, std::int64_t{sizeof(ptx::TensorMap)} * p.experts);
-  s.next_tile = at.place(p.use_dynamic_sched, 4);
-  s.offset = at.place(p.single_group_runtime_offsets, 4);
-  s.dprob_tiles = at.place(p.has_dprob && p.deterministic, scaled_column_tiles(p) * m * 4);
-  s.column_sums = at.place(p.has_dbias, layout::ceil_div(m, geometry::box_rows) * p.width() * 4);
-  s.bytes = at.bytes;
-  return s;
+Scratch scaled_scratch(const Problem& p, std::int64_t m) {
+  return scratch(p, m, scaled_column_tiles(p));
 }
 
 ScaledMaps scaled_maps(const Problem& p, const Operands& o) {
@@ -236,61 +200,40 @@ ScaledMaps scaled_maps(const Problem& p, const Operands& o) {
   return maps;
 }
 
+kernels::ScaledParams common_params(const Problem& p, const Operands& o, std::byte* workspace,
+                                    const Scratch& s) {
+  kernels::ScaledParams params;
+  params.b_maps = block_at<const ptx::TensorMap>(workspace, p.discrete, s.maps);
+  params.sfa = static_cast<const std::uint8_t*>(o.sfa);
+  params.sfb = static_cast<const std::uint8_t*>(o.sfb);
+  params.sfb_ptrs = o.sfb_ptrs;
+  params.offsets = offsets_of(p, o, workspace, s);
+  params.alpha = o.alpha;
+  params.prob = p.has_prob ? o.prob : nullptr;
+  params.prob_stride = o.prob_stride;
+  params.norm_const = o.norm_const;
+  params.sfd_row = o.sfd_row;
+  params.sfd_col = o.sfd_col;
+  params.amax = o.amax;
+  params.next_tile = block_at<std::uint32_t>(workspace, p.use_dynamic_sched, s.next_tile);
+  params.m = o.m;
+  params.n = static_cast<std::uint32_t>(p.n);
+  params.k = static_cast<std::uint32_t>(p.k);
+  params.experts = static_cast<std::uint32_t>(p.experts);
+  return params;
+}
+
 kernels::ScaledSreluParams scaled_srelu_params(const Problem& p, const Operands& o, std::byte* workspace) {
-  return {common_params(p, o, workspace), o.bias};
+  return {common_params(p, o, workspace, scaled_scratch(p, o.m)), o.bias};
 }
 
 kernels::ScaledDgluParams scaled_dglu_params(const Problem& p, const Operands& o, std::byte* workspace) {
-  const ScaledScratch s = scaled_scratch(p, o.m);
+  const Scratch s = scaled_scratch(p, o.m);
   kernels::ScaledDgluParams params;
-  params.common = common_params(p, o, workspace);
+  params.common = common_params(p, o, workspace, s);
   params.beta = o.beta;
-  params.dprob =
-      p.has_dprob && p.deterministic ? reinterpret_cast<float*>(workspace + s.dprob_tiles) : o.dprob;
-  if (p.has_dbias) params.column_sums = reinterpret_cast<float*>(workspace + s.column_sums);
-  return params;
-}
-
-bool scaled_needs_prepare(const Problem& p) {
-  return p.discrete || p.use_dynamic_sched || p.single_group_runtime_offsets;
-}
-
-kernels::DgluPrepareParams scaled_prepare_params(const Problem& p, const Operands& o, std::byte* workspace) {
-  const ScaledScratch s = scaled_scratch(p, o.m);
-  kernels::DgluPrepareParams params;
-  if (p.discrete) {
-    params.b_maps = reinterpret_cast<ptx::TensorMap*>(workspace + s.maps);
-    params.b_ptrs = o.b_ptrs;
-  }
-  if (p.use_dynamic_sched) params.next_tile = reinterpret_cast<std::uint32_t*>(workspace + s.next_tile);
-  if (p.single_group_runtime_offsets) {
-    params.offset = reinterpret_cast<std::uint32_t*>(workspace + s.offset);
-    params.end = static_cast<std::uint32_t>(o.m);
-  }
-  params.experts = static_cast<std::uint32_t>(p.experts);
-  return params;
-}
-
-bool scaled_needs_finish(const Problem& p) {
-  return p.op == Op::dglu && (p.has_dbias || (p.has_dprob && p.deterministic));
-}
-
-kernels::DgluFinishParams scaled_finish_params(const Problem& p, const Operands& o, std::byte* workspace) {
-  const ScaledScratch s = scaled_scratch(p, o.m);
-  kernels::DgluFinishParams params;
-  if (p.has_dprob && p.deterministic) {
-    params.dprob_tiles = reinterpret_cast<const float*>(workspace + s.dprob_tiles);
-    params.dprob = o.dprob;
-  }
-  if (p.has_dbias) {
-    params.column_sums = reinterpret_cast<const float*>(workspace + s.column_sums);
-    params.dbias = o.dbias;
-  }
-  params.offsets = offsets_of(p, o, workspace);
-  params.m = o.m;
-  params.column_tiles = static_cast<std::uint32_t>(scaled_column_tiles(p));
-  params.columns = static_cast<std::uint32_t>(p.width());
-  params.experts = static_cast<std::uint32_t>(p.experts);
+  params.dprob = sums_dprob(p) ? reinterpret_cast<float*>(workspace + s.dprob_tiles) : o.dprob;
+  params.column_sums = block_at<float>(workspace, p.has_dbias, s.column_sums);
   return params;
 }
 
@@ -305,15 +248,16 @@ void launch_scaled(const Launch& launch, const void* params, kernels::ScaledPara
   common.d_col = encoded(maps.d_col);
 
   std::size_t entry = 1;
-  const bool prepare = scaled_needs_prepare(p);
+  const Scratch s = scaled_scratch(p, o.m);
+  const bool prepare = needs_prepare(p);
   if (prepare) {
-    kernels::DgluPrepareParams before = scaled_prepare_params(p, o, launch.workspace);
+    kernels::DgluPrepareParams before = prepare_params(p, o, launch.workspace, s);
     before.pattern = common.b;
     launch.run(entry++, prepare_ctas(before.experts), &before, p.programmatic_launch);
   }
   launch.run(0, grid_ctas(launch, scaled_tiles(p, o.m)), params, prepare || p.programmatic_launch);
-  if (scaled_needs_finish(p)) {
-    const kernels::DgluFinishParams after = scaled_finish_params(p, o, launch.workspace);
+  if (needs_finish(p)) {
+    const kernels::DgluFinishParams after = finish_params(p, o, launch.workspace, s, scaled_column_tiles(p));
     launch.run(entry, static_cast<unsigned>(kernels::finish_ctas(after)), &after, true);
   }
 }

@@ -26,11 +26,7 @@ std::string literal(const kernels::ScaledDgluOptions& options);
 /// Spills that the kernels may have, per thread: ptxas reports up to 48 bytes in some specializations, outside of the main loop.
 inline constexpr int scaled_spill_bytes = 64;
 
-/// Byte offsets into the caller's scratch memory, each a multiple of 256.
-struct ScaledScratch {
-  std::size_t maps = 0, next_tile = 0, offset = 0, dprob_tiles = 0, column_sums = 0, bytes = 0;
-};
-ScaledScratch scaled_scratch(const Problem& p, std::int64_t m);
+Scratch scaled_scratch(const Problem& p, std::int64_t m);
 
 /// Tensor maps of one call, not yet encoded. With discrete weights `b` is a pattern whose address is replaced on the
 /// device. Maps of tensors that the problem does not have are those of D.
@@ -39,17 +35,12 @@ struct ScaledMaps {
 };
 ScaledMaps scaled_maps(const Problem& p, const Operands& o);
 
+/// What both operators, on either architecture, have in common but for the tensor maps.
+kernels::ScaledParams common_params(const Problem& p, const Operands& o, std::byte* workspace,
+                                    const Scratch& s);
 /// Everything but the tensor maps.
 kernels::ScaledSreluParams scaled_srelu_params(const Problem& p, const Operands& o, std::byte* workspace);
 kernels::ScaledDgluParams scaled_dglu_params(const Problem& p, const Operands& o, std::byte* workspace);
-
-/// Discrete weights, dynamic scheduling and run-time offsets need a small kernel before the main one.
-bool scaled_needs_prepare(const Problem& p);
-kernels::DgluPrepareParams scaled_prepare_params(const Problem& p, const Operands& o, std::byte* workspace);
-
-/// Sums of dGLU need one after it.
-bool scaled_needs_finish(const Problem& p);
-kernels::DgluFinishParams scaled_finish_params(const Problem& p, const Operands& o, std::byte* workspace);
 
 std::int64_t scaled_column_tiles(const Problem& p);
 /// Tiles of all experts, at most.

@@ -27,8 +27,8 @@ Specialization specialize(const Problem& p, Arch) {
       "}\n";
   s.entries.push_back(
       {"sm90_scaled_dglu", kernels::scaled::threads, kernels::scaled_dglu_layout(options).bytes, 1});
-  if (sm90::scaled_needs_prepare(p)) sm90::add_prepare(s);
-  if (sm90::scaled_needs_finish(p)) sm90::add_finish(s);
+  if (sm90::needs_prepare(p)) sm90::add_prepare(s);
+  if (sm90::needs_finish(p)) sm90::add_finish(s);
   return s;
 }
 

@@ -27,7 +27,7 @@ Specialization specialize(const Problem& p, Arch) {
       "}\n";
   s.entries.push_back(
       {"sm90_scaled_srelu", kernels::scaled::threads, kernels::scaled_layout(options.common).bytes, 1});
-  if (sm90::scaled_needs_prepare(p)) sm90::add_prepare(s);
+  if (sm90::needs_prepare(p)) sm90::add_prepare(s);
   return s;
 }
 
