@@ -4,15 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,6 +16,7 @@
 #include "backends/cuda/kernel.hpp"
 #include "backends/cuda/nvrtc.hpp"
 #include "backends/machine_code.hpp"
+#include "backends/specialization_cover.hpp"
 
 namespace gemmule::cuda {
 namespace {
@@ -27,9 +24,9 @@ namespace {
 constexpr DType output_types[] = {DType::bfloat16, DType::float16, DType::float32};
 /// Values of: type of C, type of D, activation, weights, dbias, deterministic, dynamic, m_aligned.
 constexpr std::array<int, 8> extents = {3, 3, 3, 3, 2, 2, 2, 2};
-using Choice = std::array<int, extents.size()>;
+using Options = Choice<extents.size()>;
 
-Problem problem_of(const Choice& x) {
+Problem problem_of(const Options& x) {
   Problem p;
   p.op = Op::dglu;
   p.n = p.k = 256;
@@ -55,46 +52,6 @@ Problem problem_of(const Choice& x) {
   return p;
 }
 
-std::vector<Choice> full_product() {
-  std::vector<Choice> all(1);
-  for (std::size_t i = 0; i < extents.size(); ++i) {
-    std::vector<Choice> next;
-    for (Choice x : all)
-      for (x[i] = 0; x[i] < extents[i]; ++x[i]) next.push_back(x);
-    all = next;
-  }
-  return all;
-}
-
-using Pair = std::tuple<std::size_t, int, std::size_t, int>;
-
-std::set<Pair> pairs_of(const Choice& x) {
-  std::set<Pair> pairs;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    for (std::size_t j = i + 1; j < x.size(); ++j) pairs.insert({i, x[i], j, x[j]});
-  return pairs;
-}
-
-/// Greedy: always the choice that covers the most pairs still missing.
-std::vector<Choice> pairwise_cover() {
-  const std::vector<Choice> all = full_product();
-  std::set<Pair> missing;
-  for (const Choice& x : all) missing.merge(pairs_of(x));
-  std::vector<Choice> cover;
-  while (!missing.empty()) {
-    const auto gain = [&](const Choice& x) {
-      std::size_t count = 0;
-      for (const Pair& pair : pairs_of(x)) count += missing.count(pair);
-      return count;
-    };
-    const Choice& best = *std::max_element(
-        all.begin(), all.end(), [&](const Choice& a, const Choice& b) { return gain(a) < gain(b); });
-    for (const Pair& pair : pairs_of(best)) missing.erase(pair);
-    cover.push_back(best);
-  }
-  return cover;
-}
-
 /// GEMMULE_SHARD: first choice and step.
 std::pair<std::size_t, std::size_t> shard() {
   const char* text = std::getenv("GEMMULE_SHARD");
@@ -108,30 +65,25 @@ std::pair<std::size_t, std::size_t> shard() {
 TEST(Sm90Specializations, CompileWithoutFaults) {
   std::string why;
   if (!find_nvrtc(&why)) GTEST_SKIP() << "NOT TESTED, no compiler: " << why;
-  const std::vector<Choice> choices =
-      std::getenv("GEMMULE_ALL_SPECIALIZATIONS") ? full_product() : pairwise_cover();
-  std::vector<std::string> faults(choices.size());
+  const std::vector<Options> all =
+      legal_choices<extents.size()>(extents, [](const Options&) { return true; });
+  const std::vector<Options> choices =
+      std::getenv("GEMMULE_ALL_SPECIALIZATIONS") ? all : pairwise_cover(all, all.size());
   const auto [first, step] = shard();
-  const unsigned workers = step > 1 ? 1 : std::thread::hardware_concurrency();
-  std::atomic<std::size_t> next = first;
-  const auto work = [&, step = step] {
-    for (std::size_t i = next.fetch_add(step); i < choices.size(); i = next.fetch_add(step)) {
-      const Problem p = problem_of(choices[i]);
-      const Kernel* kernel = find_kernel(p, Arch::sm_90a, &faults[i]);
-      if (!kernel) continue;
-      const Compiled compiled = compile_source(kernel->specialize(p, Arch::sm_90a).source, Arch::sm_90a);
-      faults[i] = resource_fault(compiled) + overtaking_arrival(compiled.cubin);
-    }
-  };
-  std::vector<std::thread> threads;
-  for (unsigned i = 1; i < workers; ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    std::string text;
-    for (const int value : choices[i]) text += std::to_string(value) + " ";
-    EXPECT_EQ(faults[i], "") << "choice " << text;
-  }
+  const auto choice = [&, first = first, step = step](std::size_t i) { return choices[first + i * step]; };
+  const std::size_t count = (choices.size() - std::min(choices.size(), first) + step - 1) / step;
+  const std::vector<std::string> faults = faults_of(
+      count,
+      [&](std::size_t i) {
+        const Problem p = problem_of(choice(i));
+        std::string reason;
+        const Kernel* kernel = find_kernel(p, Arch::sm_90a, &reason);
+        if (!kernel) return reason;
+        const Compiled compiled = compile_source(kernel->specialize(p, Arch::sm_90a).source, Arch::sm_90a);
+        return resource_fault(compiled) + overtaking_arrival(compiled.cubin);
+      },
+      step > 1 ? 1 : std::max(1u, std::thread::hardware_concurrency()));
+  for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(faults[i], "") << "choice " << to_string(choice(i));
 }
 
 }  // namespace

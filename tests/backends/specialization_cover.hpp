@@ -1,12 +1,16 @@
-// Sets of option values in which every pair occurs.
+// Sets of option values in which every pair occurs, and the compilation of what they specialize.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <set>
+#include <string>
+#include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace gemmule::cuda {
@@ -57,6 +61,30 @@ std::vector<Choice<options>> pairwise_cover(const std::vector<Choice<options>>& 
     cover.push_back(*best);
   }
   return cover;
+}
+
+/// What fault(i) says, for all i < count, asked by `workers` threads.
+inline std::vector<std::string> faults_of(std::size_t count,
+                                          const std::function<std::string(std::size_t)>& fault,
+                                          unsigned workers = std::max(1u,
+                                                                      std::thread::hardware_concurrency())) {
+  std::vector<std::string> faults(count);
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count; i = next++) faults[i] = fault(i);
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i < workers; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  return faults;
+}
+
+template <std::size_t options>
+std::string to_string(const Choice<options>& choice) {
+  std::string text;
+  for (const int value : choice) text += std::to_string(value) + " ";
+  return text;
 }
 
 }  // namespace gemmule::cuda
