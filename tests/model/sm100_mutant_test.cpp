@@ -16,11 +16,9 @@ namespace {
 constexpr Harmless harmless[] = {
     {model::Op::warp_sync, "tile_scheduler.hpp",
      "needed only if a lane is late by a whole round of the ring: few timings show it"},
-    {model::Op::warp_sync, "dglu.hpp", "brings the lanes together for an aligned barrier or dealloc", 2},
-    {model::Op::warp_sync, "srelu.hpp", "the same", 2},
-    {model::Op::setmaxnreg, "dglu.hpp",
+    {model::Op::warp_sync, "frame.hpp", "brings the lanes together for an aligned barrier or dealloc", 2},
+    {model::Op::setmaxnreg, "frame.hpp",
      "raises the register limit: the compiler's business, not the program's"},
-    {model::Op::setmaxnreg, "srelu.hpp", "the same"},
     {model::Op::tensor_relinquish, "mainloop.hpp", "lets other CTAs of the SM allocate: there are none"},
     {model::Op::tensor_fence_before, "mainloop.hpp",
      "at set-up and tear-down: alloc and dealloc are synchronous, and accumulators are handed over with "

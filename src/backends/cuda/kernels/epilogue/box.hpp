@@ -21,11 +21,6 @@ using ptx::U32x4;
 
 namespace box {
 
-/// Coordinate of a column in the tensor map: two e2m1 values are one byte there.
-GEMMULE_HD i32 coordinate(Format format, u32 column) {
-  return static_cast<i32>(format == Format::e2m1 ? column / 2 : column);
-}
-
 /// The bytes of 8 neighbouring values: 1, 2, 4 or 8 words.
 struct Raw {
   u32 word[8];

@@ -5,9 +5,7 @@
 // product: accumulator row from tensor memory, gates and inputs from two panels of C, D to two panels, stored by TMA.
 #pragma once
 
-#include "ptx/grid.hpp"
-#include "sm100/mainloop.hpp"
-#include "sm100/params.hpp"
+#include "sm100/frame.hpp"
 #include "sm100/quantize.hpp"
 
 namespace gemmule::kernels {
@@ -16,6 +14,7 @@ template <u32 tile_n, u32 stages, u32 ctas>
 struct Sm100Dglu {
   using Loop = Mainloop<tile_n, stages, ctas>;
   static constexpr u32 group_threads = ptx::warpgroup_size;
+  static constexpr bool feeds_c = true;
 
   const ScaledDgluOptions& options;
   const ScaledDgluParams& params;
@@ -264,48 +263,7 @@ struct Sm100Dglu {
   }
 
   GEMMULE_DEVICE static void run(const ScaledDgluOptions& options, const Sm100DgluParams& params) {
-    const OperandOptions operands = operand_options(options.common);
-    const Sm100Layout layout =
-        sm100_layout(operands, dglu_epilogue_bytes(options.common), tile_n, stages, ctas);
-    const Shared<u8> base = ptx::dynamic_shared();
-    const ScaledParams& common = params.op.common;
-    const Loop loop{operands,
-                    operand_maps(common, params.scales, operands),
-                    common.n,
-                    common.k,
-                    MainloopShared::at(base, layout, stages),
-                    layout.operands,
-                    ctas == 1 ? 0 : ptx::cluster_cta_rank()};
-    const Sm100Dglu kernel{options, params.op, loop, base, layout};
-    const u32 warp = ptx::warp_index();
-    if (warp == 0 && ptx::elect_one()) {
-      kernel.init_input_barriers();
-      loop.init_barriers(2 + sm100::epilogue_warps);
-    }
-    ptx::sync_warp();
-    const TensorAddress tensor = Loop::set_up(loop.shared, warp);
-    ptx::launch_next_grid();
-    ptx::wait_for_previous_grid();
-    if (warp < 4) {
-      ptx::lower_registers<sm100::feed_registers>();
-      if (warp == 0) {
-        loop.feed();
-      } else if (warp == 1) {
-        loop.run_multiplier(tensor);
-      } else if (warp == 2) {
-        if (loop.rank == 0)
-          schedule_tiles<tile_n, ctas>(
-              {common.offsets, common.experts, common.n, options.common.dynamic ? common.next_tile : nullptr},
-              loop.shared.tiles);
-      } else {
-        kernel.feed_c();
-      }
-    } else {
-      ptx::raise_registers<sm100::epilogue_registers>();
-      kernel.compute(warp / 4 - 1, tensor);
-    }
-    ptx::sync_warp();
-    Loop::tear_down(tensor, warp);
+    run_sm100<Sm100Dglu, tile_n, stages, ctas>(options, params, dglu_epilogue_bytes(options.common));
   }
 };
 

@@ -16,10 +16,6 @@ GEMMULE_HD constexpr u32 row_bytes(Format format) {
 GEMMULE_HD constexpr u32 bytes(Format format) {
   return rows * row_bytes(format);
 }
-/// Of a tensor map, which counts packed 4-bit values as bytes.
-GEMMULE_HD constexpr i32 coordinate(Format format, u32 column) {
-  return static_cast<i32>(format == Format::e2m1 ? column / 2 : column);
-}
 
 }  // namespace panel
 

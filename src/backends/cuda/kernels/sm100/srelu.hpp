@@ -6,9 +6,7 @@
 #pragma once
 
 #include "epilogue/srelu_chunk.hpp"
-#include "ptx/grid.hpp"
-#include "sm100/mainloop.hpp"
-#include "sm100/params.hpp"
+#include "sm100/frame.hpp"
 #include "sm100/quantize.hpp"
 
 namespace gemmule::kernels {
@@ -17,6 +15,7 @@ template <u32 tile_n, u32 stages, u32 ctas>
 struct Sm100Srelu {
   using Loop = Mainloop<tile_n, stages, ctas>;
   static constexpr u32 group_threads = ptx::warpgroup_size;
+  static constexpr bool feeds_c = false;
 
   const ScaledSreluOptions& options;
   const ScaledSreluParams& params;
@@ -65,11 +64,10 @@ struct Sm100Srelu {
   /// By one thread: the panels of a chunk, to C, D and D_col.
   GEMMULE_DEVICE void store_boxes(Shared<u8> output, const Tile& tile, u32 chunk) const {
     const u32 column = tile.column + chunk * panel::columns;
-    const i32 x = panel::coordinate(common().d, column);
+    const i32 x = coordinate(common().d, column);
     const i32 y = static_cast<i32>(tile.row);
     const Shared<u8> d = output.bytes(panel::bytes(common().c));
-    ptx::store_box(&params.common.c, panel::coordinate(common().c, column), y, output,
-                   CachePolicy::evict_first);
+    ptx::store_box(&params.common.c, coordinate(common().c, column), y, output, CachePolicy::evict_first);
     ptx::store_box(&params.common.d, x, y, d, CachePolicy::evict_first);
     if (common().has_d_col)
       ptx::store_box(&params.common.d_col, x, y, d.bytes(common().quantize ? panel::bytes(common().d) : 0),
@@ -141,42 +139,7 @@ struct Sm100Srelu {
   }
 
   GEMMULE_DEVICE static void run(const ScaledSreluOptions& options, const Sm100SreluParams& params) {
-    const OperandOptions operands = operand_options(options.common);
-    const Sm100Layout layout =
-        sm100_layout(operands, srelu_epilogue_bytes(options.common), tile_n, stages, ctas);
-    const Shared<u8> base = ptx::dynamic_shared();
-    const ScaledParams& common = params.op.common;
-    const Loop loop{operands,
-                    operand_maps(common, params.scales, operands),
-                    common.n,
-                    common.k,
-                    MainloopShared::at(base, layout, stages),
-                    layout.operands,
-                    ctas == 1 ? 0 : ptx::cluster_cta_rank()};
-    const Sm100Srelu kernel{options, params.op, loop, base, layout};
-    const u32 warp = ptx::warp_index();
-    if (warp == 0 && ptx::elect_one()) loop.init_barriers(1 + sm100::epilogue_warps);
-    ptx::sync_warp();
-    const TensorAddress tensor = Loop::set_up(loop.shared, warp);
-    ptx::launch_next_grid();
-    ptx::wait_for_previous_grid();
-    if (warp < 4) {
-      ptx::lower_registers<sm100::feed_registers>();
-      if (warp == 0) {
-        loop.feed();
-      } else if (warp == 1) {
-        loop.run_multiplier(tensor);
-      } else if (warp == 2 && loop.rank == 0) {
-        schedule_tiles<tile_n, ctas>(
-            {common.offsets, common.experts, common.n, options.common.dynamic ? common.next_tile : nullptr},
-            loop.shared.tiles);
-      }
-    } else {
-      ptx::raise_registers<sm100::epilogue_registers>();
-      kernel.compute(warp / 4 - 1, tensor);
-    }
-    ptx::sync_warp();
-    Loop::tear_down(tensor, warp);
+    run_sm100<Sm100Srelu, tile_n, stages, ctas>(options, params, srelu_epilogue_bytes(options.common));
   }
 };
 

@@ -18,6 +18,11 @@ GEMMULE_HD constexpr u32 bits_of(Format format) {
   return format == Format::f32 ? 32 : format <= Format::fp16 ? 16 : format == Format::e2m1 ? 4 : 8;
 }
 
+/// Of a column in a tensor map, where two e2m1 values are one byte.
+GEMMULE_HD constexpr i32 coordinate(Format format, u32 column) {
+  return static_cast<i32>(format == Format::e2m1 ? column / 2 : column);
+}
+
 /// Of a format of whole bytes.
 GEMMULE_HD constexpr u32 bytes_of(Format format) {
   return bits_of(format) / 8;

@@ -122,8 +122,7 @@ struct ScaledSrelu {
   /// A box of a matrix whose map counts elements, of e2m1 bytes.
   GEMMULE_DEVICE static void store(const ptx::TensorMap& map, Format format, u32 column, u32 row,
                                    Shared<u8> from) {
-    ptx::store_box(&map, static_cast<i32>(format == Format::e2m1 ? column / 2 : column),
-                   static_cast<i32>(row), from, CachePolicy::evict_first);
+    ptx::store_box(&map, coordinate(format, column), static_cast<i32>(row), from, CachePolicy::evict_first);
   }
 
   /// The CTA's shared memory must outlive its stores.
