@@ -108,16 +108,10 @@ SreluResult grouped_gemm_srelu(const SreluTensors& inputs, const SreluOptions& o
   static thread_local RecentCalls<SreluTensors, SreluOptions, SreluCall> recent;
   SreluTensors all = inputs;
   set_outputs(all, {});
-  const int margin = cluster_overlap_margin();
-  const auto* known = recent.find(all, options, call, margin);
-  if (!known) {
-    SreluTensors completed = all;
-    const PlanKey key = complete(completed, options, call, margin);
-    known = &recent.add({all, options, call, margin, completed, key});
-  }
-  set_outputs(all, known->completed);
-  if (!known->completed.norm_const) all.norm_const = Tensor{};
-  const PlanKey key = known->key;
+  const auto& known = recent.find_or_complete(all, options, call, cluster_overlap_margin(), complete);
+  set_outputs(all, known.completed);
+  if (!known.completed.norm_const) all.norm_const = Tensor{};
+  const PlanKey key = known.key;
   const std::array<Output, 6> outputs = {{{&all.c},
                                           {&all.d},
                                           {&all.d_col},

@@ -40,6 +40,20 @@ class RecentCalls {
     PlanKey key;
   };
 
+  /// The entry of `given`, which is without outputs; where there is none, what complete(tensors, options, call, margin)
+  /// makes of a copy takes the place of the oldest. Valid until the next call of this function.
+  template <class Complete>
+  const Entry& find_or_complete(const Tensors& given, const Options& options, const Call& call, int margin,
+                                Complete complete) {
+    if (const Entry* known = find(given, options, call, margin)) return *known;
+    Tensors completed = given;
+    const PlanKey key = complete(completed, options, call, margin);
+    std::optional<Entry>& place = entries_[next_++ % entries_.size()];
+    place = Entry{given, options, call, margin, completed, key};
+    return *place;
+  }
+
+ private:
   const Entry* find(const Tensors& given, const Options& options, const Call& call, int margin) const {
     for (const auto& entry : entries_)
       if (entry && entry->margin == margin && entry->call == call && entry->options == options &&
@@ -48,14 +62,6 @@ class RecentCalls {
     return nullptr;
   }
 
-  /// In the place of the oldest. The result stays valid until the next add().
-  const Entry& add(Entry entry) {
-    std::optional<Entry>& place = entries_[next_++ % entries_.size()];
-    place = std::move(entry);
-    return *place;
-  }
-
- private:
   std::array<std::optional<Entry>, 8> entries_;
   std::size_t next_ = 0;
 };
