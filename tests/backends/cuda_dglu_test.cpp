@@ -1,12 +1,10 @@
 // BF16 grouped GEMM + dGLU on a device: against the reference, bit for bit against the CPU, in graphs, in many threads.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -95,26 +93,7 @@ TEST_F(CudaDglu, DeterministicResultsDoNotDependOnTheRunOrTheGrid) {
 
 TEST_F(CudaDglu, OnePlanServesManyThreadsAndStreams) {
   const TestProblem t = sample(4, true);
-  const Outputs expected = run_cuda(t);
-  const auto plan = cuda::compile(t.problem, 0);
-  const std::size_t bytes = cuda::workspace_size(*plan, t.m);
-  std::atomic<int> wrong{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 6; ++i)
-    threads.emplace_back([&] {
-      DeviceProblem on_device(t, 0);
-      void* workspace = on_device.workspace(bytes);
-      const cuda::OwnStream own(0);
-      for (int repeat = 0; repeat < 10; ++repeat) {
-        on_device.reset();
-        cuda::execute(*plan, on_device.operands(), workspace, bytes, own.stream());
-        own.synchronize();
-        wrong += !first_difference(t, on_device.download(), expected).empty();
-      }
-      wrong += !on_device.guards_intact();
-    });
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(wrong_results_of_threads(t, run_cuda(t)), 0);
 }
 
 /// Two captured calls, replayed with other offsets and, if discrete, with pointers to other weights.

@@ -183,26 +183,7 @@ TEST_P(CudaScaled, EveryWidthOfTheLastTile) {
 TEST_P(CudaScaled, OnePlanServesManyThreadsAndStreams) {
   TestProblem t = sample(4, true);
   t.problem.use_dynamic_sched = true;
-  const Outputs expected = run_cuda(t);
-  const auto plan = cuda::compile(t.problem, 0);
-  const std::size_t bytes = cuda::workspace_size(*plan, t.m);
-  std::atomic<int> wrong{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 6; ++i)
-    threads.emplace_back([&] {
-      DeviceProblem on_device(t, 0);
-      void* workspace = on_device.workspace(bytes);
-      const cuda::OwnStream own(0);
-      for (int repeat = 0; repeat < 10; ++repeat) {
-        on_device.reset();
-        cuda::execute(*plan, on_device.operands(), workspace, bytes, own.stream());
-        own.synchronize();
-        wrong += !first_difference(t, on_device.download(), expected).empty();
-      }
-      wrong += !on_device.guards_intact();
-    });
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(wrong_results_of_threads(t, run_cuda(t)), 0);
 }
 
 /// Discrete weights: the pointers that a replay reads lead to the other problem's weights.

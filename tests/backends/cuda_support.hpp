@@ -1,8 +1,10 @@
 // Runs test problems on a device.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -148,6 +150,29 @@ inline Outputs run_cuda(const TestProblem& t, int device_index = 0) {
   cuda::synchronize(device_index);
   if (!on_device.guards_intact()) throw std::runtime_error("memory outside the operands was written");
   return on_device.download();
+}
+
+/// How many of the calls of one plan, from several threads on streams of their own, go wrong.
+inline int wrong_results_of_threads(const TestProblem& t, const Outputs& expected) {
+  const auto plan = cuda::compile(t.problem, 0);
+  const std::size_t bytes = cuda::workspace_size(*plan, t.m);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i)
+    threads.emplace_back([&] {
+      DeviceProblem on_device(t, 0);
+      void* workspace = on_device.workspace(bytes);
+      const cuda::OwnStream own(0);
+      for (int repeat = 0; repeat < 10; ++repeat) {
+        on_device.reset();
+        cuda::execute(*plan, on_device.operands(), workspace, bytes, own.stream());
+        own.synchronize();
+        wrong += !first_difference(t, on_device.download(), expected).empty();
+      }
+      wrong += !on_device.guards_intact();
+    });
+  for (std::thread& thread : threads) thread.join();
+  return wrong;
 }
 
 }  // namespace gemmule::test
