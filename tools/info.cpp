@@ -21,7 +21,7 @@ std::vector<std::string> row(const cuda::DeviceReport& device) {
   std::string supports;
   for (const std::string& kernel : device.kernels) supports += (supports.empty() ? "" : "; ") + kernel;
   if (!device.supported)
-    supports = "nothing: compute capability 9.0 or 10.x is needed";
+    supports = std::string("nothing: ") + cuda::supported_capabilities + " is needed";
   else if (supports.empty())
     supports = "nothing: no kernel for this device";
   return {"cuda", name, supports};

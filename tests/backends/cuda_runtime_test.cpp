@@ -8,9 +8,11 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backends/cuda/cache.hpp"
@@ -141,6 +143,29 @@ std::vector<Problem> pairwise(const std::vector<Problem>& all) {
     chosen.push_back(*best);
   }
   return chosen;
+}
+
+TEST(Devices, EveryFamilyHasItsTarget) {
+  const std::optional<Arch> none;
+  EXPECT_EQ(arch_of(9, 0), Arch::sm_90a);
+  EXPECT_EQ(arch_of(10, 0), Arch::sm_100a);
+  EXPECT_EQ(arch_of(10, 3), Arch::sm_103a);
+  EXPECT_EQ(arch_of(10, 7), Arch::sm_100f);
+  for (const auto& [major, minor] :
+       {std::pair{8, 0}, {8, 9}, {9, 1}, {10, 1}, {10, 2}, {11, 0}, {12, 0}, {12, 1}})
+    EXPECT_EQ(arch_of(major, minor), none) << major << "." << minor;
+  Gpu unknown;
+  unknown.name = "Some GPU";
+  unknown.capability_major = 12;
+  try {
+    required_arch(unknown);
+    FAIL() << "12.0 was taken";
+  } catch (const RuntimeFailure& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "cuda: Some GPU (cuda:0, compute capability 12.0) is not supported: compute capability 9.0, 10.0, "
+        "10.3 or a later 10.x is needed");
+  }
 }
 
 // What every kernel's host file must keep to.

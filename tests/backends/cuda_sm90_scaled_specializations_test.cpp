@@ -22,8 +22,8 @@ namespace {
 /// loaded before the barrier of the warpgroup that precedes the arrival.
 bool need_not_wait(const Problem& p, std::uint64_t offset) {
   const kernels::ScaledLayout layout = p.op == Op::srelu
-                                           ? kernels::scaled_layout(sm90::scaled_options(p))
-                                           : kernels::scaled_dglu_layout(sm90::scaled_dglu_options(p));
+                                           ? kernels::scaled_layout(host::scaled_options(p))
+                                           : kernels::scaled_dglu_layout(host::scaled_dglu_options(p));
   const std::uint32_t expanded_b = layout.barriers + 8 * (2 * layout.stages + layout.b_buffers);
   const std::uint32_t tiles = expanded_b + 8 * layout.b_buffers, c = tiles + 8 * 2 * 4;
   return offset == expanded_b || offset >= c;

@@ -139,13 +139,13 @@ model::Report run_epilogue(TestProblem& t, const std::vector<float>& sum, i64 co
   const Problem& p = t.problem;
   const Operands o = t.operands(out);
   Call call;
-  call.options = cuda::sm90::scaled_dglu_options(p);
+  call.options = cuda::host::scaled_dglu_options(p);
   call.staging = kernels::scaled_dglu_staging(call.options, test.bytes);
   EXPECT_GT(call.staging.c_buffers, 0u);
   call.tiles = tiles_of(t);
   call.sum = sum.data();
   call.sum_columns = columns;
-  const cuda::sm90::Scratch places = cuda::sm90::scaled_scratch(p, t.m);
+  const cuda::host::Scratch places = cuda::sm90::scaled_scratch(p, t.m);
   Buffer scratch(static_cast<i64>(places.bytes));
   std::byte* workspace = reinterpret_cast<std::byte*>(scratch.data());
   call.params = cuda::sm90::scaled_dglu_params(p, o, workspace);
@@ -164,9 +164,9 @@ model::Report run_epilogue(TestProblem& t, const std::vector<float>& sum, i64 co
   launch.shared_bytes = 2 * call.staging.bytes + 4 * call.staging.c_buffers * 8;
   model::Report report = model::launch(launch, memory, [&] { run_cta(call); });
 
-  if (!cuda::sm90::needs_finish(p)) return report;
+  if (!cuda::host::needs_finish(p)) return report;
   const kernels::DgluFinishParams finish =
-      cuda::sm90::finish_params(p, o, workspace, places, cuda::sm90::scaled_column_tiles(p));
+      cuda::host::finish_params(p, o, workspace, places, cuda::sm90::scaled_column_tiles(p));
   const model::Report sums = run_finish(launch, memory, finish);
   EXPECT_EQ(sums.text(), "");
   return report;

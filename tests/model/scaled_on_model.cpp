@@ -26,7 +26,7 @@ void place_maps(kernels::ScaledParams& params, const Problem& p, const Operands&
 ScaledReports run_scaled_on_model(const TestProblem& t, const Outputs& out, const ScaledSettings& settings) {
   const Problem& p = t.problem;
   const Operands o = t.operands(out);
-  const sm90::Scratch scratch = sm90::scaled_scratch(p, o.m);
+  const host::Scratch scratch = sm90::scaled_scratch(p, o.m);
   const Buffer buffer(static_cast<std::int64_t>(scratch.bytes));
   std::byte* workspace = buffer.as<std::byte>();
   model::GlobalMemory memory;
@@ -35,8 +35,8 @@ ScaledReports run_scaled_on_model(const TestProblem& t, const Outputs& out, cons
   ScaledReports reports;
   model::LaunchOptions launch = launch_options(settings);
   launch.granule = 1;  // scale codes are stored byte by byte
-  if (sm90::needs_prepare(p)) {
-    kernels::DgluPrepareParams prepare = sm90::prepare_params(p, o, workspace, scratch);
+  if (host::needs_prepare(p)) {
+    kernels::DgluPrepareParams prepare = host::prepare_params(p, o, workspace, scratch);
     model::place_tensor_map(sm90::scaled_maps(p, o).b, &prepare.pattern);
     launch.threads = 32;
     launch.grid = (p.experts + 31) / 32;
@@ -47,22 +47,22 @@ ScaledReports run_scaled_on_model(const TestProblem& t, const Outputs& out, cons
   launch.grid = settings.multiprocessors;
   launch.drop = settings.drop;
   if (p.op == Op::srelu) {
-    const kernels::ScaledSreluOptions options = sm90::scaled_srelu_options(p);
+    const kernels::ScaledSreluOptions options = host::scaled_srelu_options(p);
     kernels::ScaledSreluParams params = sm90::scaled_srelu_params(p, o, workspace);
     place_maps(params.common, p, o);
     launch.shared_bytes = kernels::scaled_layout(options.common).bytes;
     reports.main = model::launch(launch, memory, [&] { run_scaled_srelu(options, params); });
   } else {
-    const kernels::ScaledDgluOptions options = sm90::scaled_dglu_options(p);
+    const kernels::ScaledDgluOptions options = host::scaled_dglu_options(p);
     kernels::ScaledDgluParams params = sm90::scaled_dglu_params(p, o, workspace);
     place_maps(params.common, p, o);
     launch.shared_bytes = kernels::scaled_dglu_layout(options).bytes;
     reports.main = model::launch(launch, memory, [&] { run_scaled_dglu(options, params); });
   }
 
-  if (sm90::needs_finish(p)) {
+  if (host::needs_finish(p)) {
     const kernels::DgluFinishParams finish =
-        sm90::finish_params(p, o, workspace, scratch, sm90::scaled_column_tiles(p));
+        host::finish_params(p, o, workspace, scratch, sm90::scaled_column_tiles(p));
     reports.finish = run_finish(launch, memory, finish);
   }
   return reports;

@@ -71,18 +71,18 @@ Sm100Reports run_sm100_on_model(const TestProblem& t, const Outputs& out, const 
   launch.shared_bytes = sm100::shared_bytes(p, tile);
   launch.drop = settings.drop;
   if (p.op == Op::srelu) {
-    const kernels::ScaledSreluOptions options = cuda::sm90::scaled_srelu_options(p);
+    const kernels::ScaledSreluOptions options = cuda::host::scaled_srelu_options(p);
     kernels::Sm100SreluParams params = sm100::srelu_params(p, o, workspace, tile);
     place_maps(params.op.common, params.scales, maps);
     reports.main = model::launch(launch, memory, [&] { kernel.srelu(options, params); });
   } else {
-    const kernels::ScaledDgluOptions options = cuda::sm90::scaled_dglu_options(p);
+    const kernels::ScaledDgluOptions options = cuda::host::scaled_dglu_options(p);
     kernels::Sm100DgluParams params = sm100::dglu_params(p, o, workspace, tile);
     place_maps(params.op.common, params.scales, maps);
     reports.main = model::launch(launch, memory, [&] { kernel.dglu(options, params); });
   }
 
-  if (cuda::sm90::needs_finish(p)) {
+  if (cuda::host::needs_finish(p)) {
     const kernels::DgluFinishParams finish = sm100::finish_params(p, o, workspace, tile);
     reports.finish = run_finish(launch, memory, finish);
   }

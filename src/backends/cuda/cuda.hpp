@@ -19,7 +19,7 @@ class Plan;
 
 /// Chooses a kernel and gets it from the memory cache, the disk cache or the compiler. Throws Unsupported when no kernel
 /// takes the problem (the message says what is supported), RuntimeFailure when there is no driver, no such device, a
-/// device of another compute capability than 9.0 or 10.x, no compiler, or when a CUDA call fails.
+/// device of another compute capability than 9.0, 10.0, 10.3 and later 10.x, no compiler, or when a CUDA call fails.
 std::shared_ptr<const Plan> compile(const Problem& problem, int device_index);
 
 /// Scratch bytes execute() needs for m rows.
@@ -63,13 +63,16 @@ void precompile(Arch arch, const std::vector<Op>& ops,
 /// The same for the one specialization that `problem` needs.
 void precompile(Arch arch, const Problem& problem);
 
+/// What a device must have.
+inline constexpr const char* supported_capabilities = "compute capability 9.0, 10.0, 10.3 or a later 10.x";
+
 /// What is there, what is missing and where it was looked for. Throws nothing.
 struct DeviceReport {
   int index = 0;
   std::string name;  ///< as the driver has it
   int capability_major = 0, capability_minor = 0, sm_count = 0;
   std::uint64_t memory_bytes = 0;
-  bool supported = false;            ///< compute capability 9.0 or 10.x
+  bool supported = false;            ///< has one of supported_capabilities
   std::vector<std::string> kernels;  ///< "name: description" of those that run on it
 };
 struct Report {

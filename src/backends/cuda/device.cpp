@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cuda/cuda.hpp"
 #include "backends/cuda/driver.hpp"
 #include "gemmule/error.hpp"
 
@@ -14,13 +15,6 @@ int attribute(const Driver& d, int which, DeviceHandle device) {
   int value = 0;
   check(d.cuDeviceGetAttribute(&value, which, device), "cuDeviceGetAttribute");
   return value;
-}
-
-std::optional<Arch> arch_of(int major, int minor) {
-  if (major == 9 && minor == 0) return Arch::sm_90a;
-  if (major != 10) return std::nullopt;
-  if (minor == 0) return Arch::sm_100a;
-  return minor == 3 ? Arch::sm_103a : Arch::sm_100f;
 }
 
 std::vector<Gpu> enumerate(const Driver& d) {
@@ -57,6 +51,14 @@ DeviceAddress address_of(const void* pointer) {
 
 }  // namespace
 
+std::optional<Arch> arch_of(int major, int minor) {
+  if (major == 9 && minor == 0) return Arch::sm_90a;
+  if (major != 10) return std::nullopt;
+  if (minor == 0) return Arch::sm_100a;
+  if (minor == 3) return Arch::sm_103a;
+  return minor > 3 ? std::optional(Arch::sm_100f) : std::nullopt;
+}
+
 std::string Gpu::describe() const {
   return name + " (cuda:" + std::to_string(index) + ", compute capability " +
          std::to_string(capability_major) + "." + std::to_string(capability_minor) + ")";
@@ -77,8 +79,8 @@ const Gpu& gpu(int index) {
 
 Arch required_arch(const Gpu& g) {
   if (!g.arch)
-    throw RuntimeFailure("cuda: " + g.describe() +
-                         " is not supported: compute capability 9.0 or 10.x is needed");
+    throw RuntimeFailure("cuda: " + g.describe() + " is not supported: " + supported_capabilities +
+                         " is needed");
   return *g.arch;
 }
 

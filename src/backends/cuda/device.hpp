@@ -13,6 +13,10 @@
 
 namespace gemmule::cuda {
 
+/// None on a device we do not run on. 10.1 was the name of 11.0 before CUDA 13; its family, unlike later 10.x, is not that of
+/// 10.0.
+std::optional<Arch> arch_of(int major, int minor);
+
 struct Gpu {
   int index = 0;
   DeviceHandle handle = 0;
@@ -20,7 +24,7 @@ struct Gpu {
   int capability_major = 0, capability_minor = 0;
   std::uint64_t memory_bytes = 0;
   DeviceLimits limits;
-  std::optional<Arch> arch;  ///< what we compile for; none on a device we do not run on
+  std::optional<Arch> arch;  ///< what we compile for
 
   /// "NVIDIA H200 (cuda:0, compute capability 9.0)"
   std::string describe() const;

@@ -21,7 +21,8 @@
 
 namespace gemmule::cuda {
 
-/// What NVRTC compiles for. sm_100f runs on every device of compute capability 10.x.
+/// What NVRTC compiles for. sm_100f is the family of 10.0, 10.3 and later 10.x (CUDA's rule: same family, same or higher minor
+/// number).
 enum class Arch : std::uint8_t { sm_90a, sm_100a, sm_103a, sm_100f };
 const char* name(Arch arch) noexcept;
 /// Throws InvalidArgument for a name it does not know.

@@ -28,7 +28,7 @@ const Kernel sm100_bf16_dglu = {
     "grouped_gemm_dglu with BF16 operands (dswiglu, dgeglu), compute capability 10.x; compiled, proven on "
     "the "
     "model, not yet run on hardware",
-    sm100::runs_on,
+    host::on_blackwell,
     refuse,
     specialize,
     sm100::workspace_size,

@@ -5,21 +5,21 @@
 namespace gemmule::cuda::sm100 {
 namespace {
 
+using host::block_at;
+using host::common_params;
+using host::format_of;
+using host::literal;
+using host::Scratch;
+using host::sums_dprob;
 using kernels::EpilogueBytes;
 using kernels::Format;
 using kernels::OperandOptions;
-using sm90::block_at;
-using sm90::common_params;
-using sm90::format_of;
-using sm90::literal;
-using sm90::Scratch;
-using sm90::sums_dprob;
 
 constexpr std::uint32_t tile_rows = kernels::sm100::tile_rows;
 constexpr std::uint32_t most_stages = 6;
 
 EpilogueBytes epilogue_bytes(const Problem& p) {
-  const kernels::ScaledOptions o = sm90::scaled_options(p);
+  const kernels::ScaledOptions o = host::scaled_options(p);
   return p.op == Op::dglu ? kernels::dglu_epilogue_bytes(o) : kernels::srelu_epilogue_bytes(o);
 }
 
@@ -27,8 +27,8 @@ EpilogueBytes epilogue_bytes(const Problem& p) {
 TensorMap panel_map(const void* base, DType type, const Problem& p, std::int64_t m) {
   const Format format = format_of(type);
   const std::uint32_t span = kernels::panel::row_bytes(format);
-  return sm90::matrix_map(base, format, m, p.width(), kernels::panel::rows, kernels::panel::columns,
-                          span == 16 ? Swizzle::none : sm90::swizzle_of(span));
+  return host::matrix_map(base, format, m, p.width(), kernels::panel::rows, kernels::panel::columns,
+                          span == 16 ? Swizzle::none : host::swizzle_of(span));
 }
 
 /// Scales of `rows` atoms of 128 rows, whose bytes lie in pairs. `box_rows` and `box_atoms` atoms are copied at once.
@@ -60,27 +60,23 @@ std::int64_t dprob_tiles(const Problem& p, const TileConfig& tile) {
 }
 
 std::string options_text(const Problem& p) {
-  return p.op == Op::srelu ? literal(sm90::scaled_srelu_options(p)) : literal(sm90::scaled_dglu_options(p));
+  return p.op == Op::srelu ? literal(host::scaled_srelu_options(p)) : literal(host::scaled_dglu_options(p));
 }
 
 void encode_maps(kernels::ScaledParams& common, kernels::ScaleMaps& scales, const Maps& m) {
-  common.a = sm90::encoded(m.a);
-  common.b = sm90::encoded(m.b);
-  common.c = sm90::encoded(m.c);
-  common.d = sm90::encoded(m.d);
-  common.d_col = sm90::encoded(m.d_col);
-  scales.sfa = sm90::encoded(m.sfa);
-  scales.sfb = sm90::encoded(m.sfb);
+  common.a = host::encoded(m.a);
+  common.b = host::encoded(m.b);
+  common.c = host::encoded(m.c);
+  common.d = host::encoded(m.d);
+  common.d_col = host::encoded(m.d_col);
+  scales.sfa = host::encoded(m.sfa);
+  scales.sfb = host::encoded(m.sfb);
 }
 
 }  // namespace
 
-bool runs_on(Arch arch) {
-  return arch != Arch::sm_90a;
-}
-
 OperandOptions operand_options(const Problem& p) {
-  return kernels::operand_options(sm90::scaled_options(p));
+  return kernels::operand_options(host::scaled_options(p));
 }
 
 /// A pair of CTAs where every expert is a multiple of 256 rows, unless a tile of 128 was asked for. Two accumulators of
@@ -111,7 +107,7 @@ std::int64_t column_tiles(const Problem& p, const TileConfig& tile) {
 }
 
 Scratch scratch(const Problem& p, std::int64_t m, const TileConfig& tile) {
-  return sm90::scratch(p, m, dprob_tiles(p, tile), has_scale_maps(p));
+  return host::scratch(p, m, dprob_tiles(p, tile), has_scale_maps(p));
 }
 
 Maps maps(const Problem& p, const Operands& o, const TileConfig& tile) {
@@ -120,10 +116,10 @@ Maps maps(const Problem& p, const Operands& o, const TileConfig& tile) {
   const std::int64_t slabs = p.discrete ? 1 : p.experts;
   const void* b = p.discrete ? o.a : o.b;  // discrete: any valid address will do
   Maps m;
-  m.a = sm90::matrix_map(o.a, operands.ab, o.m, p.k, tile_rows, stage_k, Swizzle::b128);
-  m.b = p.b_n_major ? sm90::matrix_map(b, operands.ab, p.k, p.n, stage_k, operands.span_columns(),
+  m.a = host::matrix_map(o.a, operands.ab, o.m, p.k, tile_rows, stage_k, Swizzle::b128);
+  m.b = p.b_n_major ? host::matrix_map(b, operands.ab, p.k, p.n, stage_k, operands.span_columns(),
                                        Swizzle::b128, slabs)
-                    : sm90::matrix_map(b, operands.ab, p.n, p.k, tile.tile_n / tile.ctas, stage_k,
+                    : host::matrix_map(b, operands.ab, p.n, p.k, tile.tile_n / tile.ctas, stage_k,
                                        Swizzle::b128, slabs);
   m.c = panel_map(p.op == Op::srelu ? o.c_out : o.c_in, p.c, p, o.m);
   m.d = panel_map(o.d, p.d, p, o.m);
@@ -162,9 +158,9 @@ kernels::Sm100SreluParams srelu_params(const Problem& p, const Operands& o, std:
 
 std::vector<kernels::DgluPrepareParams> prepare_params(const Problem& p, const Operands& o,
                                                        std::byte* workspace, const TileConfig& tile) {
-  if (!sm90::needs_prepare(p)) return {};
+  if (!host::needs_prepare(p)) return {};
   const Scratch s = scratch(p, o.m, tile);
-  const kernels::DgluPrepareParams first = sm90::prepare_params(p, o, workspace, s);
+  const kernels::DgluPrepareParams first = host::prepare_params(p, o, workspace, s);
   if (!has_scale_maps(p)) return {first};
   kernels::DgluPrepareParams second;
   second.experts = first.experts;
@@ -175,7 +171,7 @@ std::vector<kernels::DgluPrepareParams> prepare_params(const Problem& p, const O
 
 kernels::DgluFinishParams finish_params(const Problem& p, const Operands& o, std::byte* workspace,
                                         const TileConfig& tile) {
-  return sm90::finish_params(p, o, workspace, scratch(p, o.m, tile), dprob_tiles(p, tile));
+  return host::finish_params(p, o, workspace, scratch(p, o.m, tile), dprob_tiles(p, tile));
 }
 
 Specialization specialize(const Problem& p, const std::string& entry) {
@@ -193,8 +189,8 @@ Specialization specialize(const Problem& p, const std::string& entry) {
              ">::run(options, params);\n"
              "}\n";
   s.entries.push_back({entry, kernels::sm100::threads, shared_bytes(p, tile), tile.ctas});
-  if (sm90::needs_prepare(p)) sm90::add_prepare(s);
-  if (sm90::needs_finish(p)) sm90::add_finish(s);
+  if (host::needs_prepare(p)) host::add_prepare(s);
+  if (host::needs_finish(p)) host::add_finish(s);
   return s;
 }
 
@@ -207,7 +203,7 @@ void launch(const Launch& launch) {
   const Operands& o = launch.operands;
   const TileConfig tile = tile_config(p);
   const Maps all = maps(p, o, tile);
-  const ptx::TensorMap patterns[2] = {sm90::encoded(all.b), sm90::encoded(all.sfb)};
+  const ptx::TensorMap patterns[2] = {host::encoded(all.b), host::encoded(all.sfb)};
 
   std::size_t entry = 1;
   bool overlap = p.programmatic_launch;
@@ -215,14 +211,14 @@ void launch(const Launch& launch) {
   for (std::size_t i = 0; i < before.size(); ++i) {
     kernels::DgluPrepareParams params = before[i];
     params.pattern = patterns[i];
-    launch.run(entry, sm90::prepare_ctas(params.experts), &params, overlap);
+    launch.run(entry, host::prepare_ctas(params.experts), &params, overlap);
     overlap = true;
   }
   if (!before.empty()) ++entry;
 
   const std::int64_t unit = std::int64_t{tile_rows} * tile.ctas;
   const unsigned grid =
-      sm90::grid_ctas(launch, layout::ceil_div(o.m, unit) * column_tiles(p, tile) * tile.ctas);
+      host::grid_ctas(launch, layout::ceil_div(o.m, unit) * column_tiles(p, tile) * tile.ctas);
   if (p.op == Op::dglu) {
     kernels::Sm100DgluParams params = dglu_params(p, o, launch.workspace, tile);
     encode_maps(params.op.common, params.scales, all);
@@ -232,7 +228,7 @@ void launch(const Launch& launch) {
     encode_maps(params.op.common, params.scales, all);
     launch.run(0, grid, &params, overlap);
   }
-  if (sm90::needs_finish(p)) {
+  if (host::needs_finish(p)) {
     const kernels::DgluFinishParams after = finish_params(p, o, launch.workspace, tile);
     launch.run(entry, static_cast<unsigned>(kernels::finish_ctas(after)), &after, true);
   }

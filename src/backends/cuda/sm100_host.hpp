@@ -6,14 +6,11 @@
 #include <vector>
 
 #include "backends/cuda/kernel.hpp"
-#include "backends/cuda/sm90_scaled.hpp"
+#include "backends/cuda/scaled_host.hpp"
 #include "sm100/layout.hpp"
 #include "sm100/params.hpp"
 
 namespace gemmule::cuda::sm100 {
-
-/// Compute capability 10.x.
-bool runs_on(Arch arch);
 
 /// Template parameters of a kernel.
 struct TileConfig {
@@ -28,7 +25,7 @@ std::uint32_t shared_bytes(const Problem& p, const TileConfig& tile);
 
 std::int64_t column_tiles(const Problem& p, const TileConfig& tile);
 
-sm90::Scratch scratch(const Problem& p, std::int64_t m, const TileConfig& tile);
+host::Scratch scratch(const Problem& p, std::int64_t m, const TileConfig& tile);
 
 /// Tensor maps of one call, not yet encoded. With discrete weights b and sfb are patterns whose addresses are replaced on
 /// the device. Maps of tensors that the problem does not have are those of others.

@@ -18,12 +18,12 @@ const Kernel sm100_scaled_dglu = {
     "sm100_scaled_dglu",
     "grouped_gemm_dglu with MXFP8, MXFP4 and NVFP4 operands (dswiglu, dgeglu, dsituglu), compute capability "
     "10.x; compiled, proven on the model, not yet run on hardware",
-    sm100::runs_on,
-    sm90::refuse_scaled_dglu,
+    host::on_blackwell,
+    host::refuse_scaled_dglu,
     specialize_dglu,
     sm100::workspace_size,
     sm100::launch,
-    sm90::common_scaled_dglu,
+    host::common_scaled_dglu,
 };
 
 extern const Kernel sm100_scaled_srelu;
@@ -32,12 +32,12 @@ const Kernel sm100_scaled_srelu = {
     "grouped_gemm_srelu with MXFP8, MXFP4 and NVFP4 operands, compute capability 10.x; compiled, proven on "
     "the "
     "model, not yet run on hardware",
-    sm100::runs_on,
-    sm90::refuse_scaled_srelu,
+    host::on_blackwell,
+    host::refuse_scaled_srelu,
     specialize_srelu,
     sm100::workspace_size,
     sm100::launch,
-    sm90::common_scaled_srelu,
+    host::common_scaled_srelu,
 };
 
 }  // namespace gemmule::cuda

@@ -1,23 +1,23 @@
 // Host part of kernels/sm90/bf16_dglu.hpp: which problems it takes, how it is specialized and launched.
 #include <string>
 
+#include "backends/cuda/host.hpp"
 #include "backends/cuda/kernel.hpp"
-#include "backends/cuda/sm90_host.hpp"
 #include "sm90/bf16_dglu_layout.hpp"
 #include "sm90/bf16_dglu_params.hpp"
 
 namespace gemmule::cuda {
 namespace {
 
+using host::block_at;
+using host::encoded;
+using host::format_of;
+using host::literal;
 using kernels::DgluFinishParams;
 using kernels::DgluOptions;
 using kernels::DgluParams;
 using kernels::DgluPrepareParams;
 using kernels::Format;
-using sm90::block_at;
-using sm90::encoded;
-using sm90::format_of;
-using sm90::literal;
 
 constexpr std::uint32_t tile_rows = 128;
 constexpr std::uint32_t tile_k = 64;
@@ -109,8 +109,8 @@ Specialization specialize(const Problem& p, Arch) {
       "}\n";
   s.entries.push_back(
       {"sm90_bf16_dglu", 384, kernels::dglu_layout(options, tile.tile_n, tile.stages).bytes, tile.cluster});
-  if (sm90::needs_prepare(p)) sm90::add_prepare(s);
-  if (sm90::needs_finish(p)) sm90::add_finish(s);
+  if (host::needs_prepare(p)) host::add_prepare(s);
+  if (host::needs_finish(p)) host::add_finish(s);
   return s;
 }
 
@@ -120,12 +120,12 @@ std::int64_t column_tiles(const Problem& p) {
 }
 
 std::size_t workspace_size(const Problem& p, const DeviceLimits&, std::int64_t m) {
-  return sm90::scratch(p, m, column_tiles(p)).bytes;
+  return host::scratch(p, m, column_tiles(p)).bytes;
 }
 
 /// C or D: boxes of 128 bytes.
 ptx::TensorMap row_map(const void* base, Format format, std::int64_t rows, std::int64_t columns) {
-  return encoded(sm90::matrix_map(base, format, rows, columns, tile_rows, 1024 / kernels::bits_of(format),
+  return encoded(host::matrix_map(base, format, rows, columns, tile_rows, 1024 / kernels::bits_of(format),
                                   Swizzle::b128));
 }
 
@@ -134,14 +134,14 @@ ptx::TensorMap weight_map(const void* base, const Problem& p, std::int64_t exper
   const std::int64_t rows = p.b_n_major ? p.k : p.n, columns = p.b_n_major ? p.n : p.k;
   const std::uint32_t box_rows = (p.b_n_major ? tile_k : tile.tile_n) / tile.cluster;
   return encoded(
-      sm90::matrix_map(base, Format::bf16, rows, columns, box_rows, tile_k, Swizzle::b128, experts));
+      host::matrix_map(base, Format::bf16, rows, columns, box_rows, tile_k, Swizzle::b128, experts));
 }
 
 void run(const Launch& launch) {
   const Problem& p = launch.problem;
   const Operands& o = launch.operands;
   const TileConfig tile = tile_config(p);
-  const sm90::Scratch s = sm90::scratch(p, o.m, column_tiles(p));
+  const host::Scratch s = host::scratch(p, o.m, column_tiles(p));
   std::byte* workspace = launch.workspace;
 
   DgluParams params;
@@ -156,7 +156,7 @@ void run(const Launch& launch) {
   params.beta = o.beta;
   params.prob = p.has_prob ? o.prob : nullptr;
   params.prob_stride = o.prob_stride;
-  params.dprob = sm90::sums_dprob(p) ? reinterpret_cast<float*>(workspace + s.dprob_tiles) : o.dprob;
+  params.dprob = host::sums_dprob(p) ? reinterpret_cast<float*>(workspace + s.dprob_tiles) : o.dprob;
   params.column_sums = block_at<float>(workspace, p.has_dbias, s.column_sums);
   params.next_tile = block_at<std::uint32_t>(workspace, p.use_dynamic_sched, s.next_tile);
   params.m = o.m;
@@ -165,17 +165,17 @@ void run(const Launch& launch) {
   params.experts = static_cast<std::uint32_t>(p.experts);
 
   std::size_t entry = 1;
-  const bool prepare = sm90::needs_prepare(p);
+  const bool prepare = host::needs_prepare(p);
   if (prepare) {
-    DgluPrepareParams before = sm90::prepare_params(p, o, workspace, s);
+    DgluPrepareParams before = host::prepare_params(p, o, workspace, s);
     before.pattern = params.b;
-    launch.run(entry++, sm90::prepare_ctas(before.experts), &before, p.programmatic_launch);
+    launch.run(entry++, host::prepare_ctas(before.experts), &before, p.programmatic_launch);
   }
   const std::int64_t unit = std::int64_t{tile_rows} * tile.cluster;
-  launch.run(0, sm90::grid_ctas(launch, (o.m + unit - 1) / unit * column_tiles(p) * tile.cluster), &params,
+  launch.run(0, host::grid_ctas(launch, (o.m + unit - 1) / unit * column_tiles(p) * tile.cluster), &params,
              prepare || p.programmatic_launch);
-  if (sm90::needs_finish(p)) {
-    const DgluFinishParams after = sm90::finish_params(p, o, workspace, s, column_tiles(p));
+  if (host::needs_finish(p)) {
+    const DgluFinishParams after = host::finish_params(p, o, workspace, s, column_tiles(p));
     launch.run(entry, static_cast<unsigned>(kernels::finish_ctas(after)), &after, true);
   }
 }
@@ -224,7 +224,7 @@ extern const Kernel sm90_bf16_dglu;
 const Kernel sm90_bf16_dglu = {
     "sm90_bf16_dglu",
     "grouped_gemm_dglu with BF16 operands (dswiglu, dgeglu), compute capability 9.0",
-    sm90::runs_on,
+    host::on_hopper,
     refuse,
     specialize,
     workspace_size,

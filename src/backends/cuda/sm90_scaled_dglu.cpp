@@ -7,11 +7,11 @@
 namespace gemmule::cuda {
 namespace {
 
+using host::literal;
 using kernels::ScaledDgluOptions;
-using sm90::literal;
 
 Specialization specialize(const Problem& p, Arch) {
-  const ScaledDgluOptions options = sm90::scaled_dglu_options(p);
+  const ScaledDgluOptions options = host::scaled_dglu_options(p);
   Specialization s;
   s.tolerated_spill_bytes = sm90::scaled_spill_bytes;
   s.source =
@@ -27,8 +27,8 @@ Specialization specialize(const Problem& p, Arch) {
       "}\n";
   s.entries.push_back(
       {"sm90_scaled_dglu", kernels::scaled::threads, kernels::scaled_dglu_layout(options).bytes, 1});
-  if (sm90::needs_prepare(p)) sm90::add_prepare(s);
-  if (sm90::needs_finish(p)) sm90::add_finish(s);
+  if (host::needs_prepare(p)) host::add_prepare(s);
+  if (host::needs_finish(p)) host::add_finish(s);
   return s;
 }
 
@@ -49,12 +49,12 @@ const Kernel sm90_scaled_dglu = {
     "sm90_scaled_dglu",
     "grouped_gemm_dglu with MXFP8, MXFP4 and NVFP4 operands (dswiglu, dgeglu, dsituglu), compute capability "
     "9.0",
-    sm90::runs_on,
-    sm90::refuse_scaled_dglu,
+    host::on_hopper,
+    host::refuse_scaled_dglu,
     specialize,
     workspace_size,
     run,
-    sm90::common_scaled_dglu,
+    host::common_scaled_dglu,
 };
 
 }  // namespace gemmule::cuda

@@ -7,11 +7,11 @@
 namespace gemmule::cuda {
 namespace {
 
+using host::literal;
 using kernels::ScaledSreluOptions;
-using sm90::literal;
 
 Specialization specialize(const Problem& p, Arch) {
-  const ScaledSreluOptions options = sm90::scaled_srelu_options(p);
+  const ScaledSreluOptions options = host::scaled_srelu_options(p);
   Specialization s;
   s.tolerated_spill_bytes = sm90::scaled_spill_bytes;
   s.source =
@@ -27,7 +27,7 @@ Specialization specialize(const Problem& p, Arch) {
       "}\n";
   s.entries.push_back(
       {"sm90_scaled_srelu", kernels::scaled::threads, kernels::scaled_layout(options.common).bytes, 1});
-  if (sm90::needs_prepare(p)) sm90::add_prepare(s);
+  if (host::needs_prepare(p)) host::add_prepare(s);
   return s;
 }
 
@@ -47,12 +47,12 @@ extern const Kernel sm90_scaled_srelu;
 const Kernel sm90_scaled_srelu = {
     "sm90_scaled_srelu",
     "grouped_gemm_srelu with MXFP8, MXFP4 and NVFP4 operands, compute capability 9.0",
-    sm90::runs_on,
-    sm90::refuse_scaled_srelu,
+    host::on_hopper,
+    host::refuse_scaled_srelu,
     specialize,
     workspace_size,
     run,
-    sm90::common_scaled_srelu,
+    host::common_scaled_srelu,
 };
 
 }  // namespace gemmule::cuda

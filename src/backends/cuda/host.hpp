@@ -1,4 +1,4 @@
-// What the host files of the sm_90a kernels have in common: tensor maps of matrices, literals of their source text,
+// What the host files of the kernels of both architectures have in common: tensor maps of matrices, literals of their source text,
 // scratch memory, the size of the grid, and the small kernels around the main one.
 #pragma once
 
@@ -8,9 +8,12 @@
 #include "backends/cuda/kernel.hpp"
 #include "sm90/bf16_dglu_params.hpp"
 
-namespace gemmule::cuda::sm90 {
+namespace gemmule::cuda::host {
 
-bool runs_on(Arch arch);
+/// Compute capability 9.0.
+bool on_hopper(Arch arch);
+/// Compute capability 10.x.
+bool on_blackwell(Arch arch);
 
 /// Of a type that C, D, A or B may have.
 kernels::Format format_of(DType type);
@@ -74,4 +77,4 @@ unsigned prepare_ctas(std::uint32_t experts);
 /// Appends the kernel that adds up the per-tile sums of dGLU.
 void add_finish(Specialization& specialization);
 
-}  // namespace gemmule::cuda::sm90
+}  // namespace gemmule::cuda::host

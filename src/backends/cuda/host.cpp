@@ -1,4 +1,4 @@
-#include "backends/cuda/sm90_host.hpp"
+#include "backends/cuda/host.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "gemmule/error.hpp"
 #include "layout/offsets.hpp"
 
-namespace gemmule::cuda::sm90 {
+namespace gemmule::cuda::host {
 namespace {
 
 static_assert(sizeof(ptx::TensorMap) == sizeof(EncodedTensorMap) &&
@@ -18,8 +18,12 @@ constexpr unsigned prepare_threads = 128;
 
 }  // namespace
 
-bool runs_on(Arch arch) {
+bool on_hopper(Arch arch) {
   return arch == Arch::sm_90a;
+}
+
+bool on_blackwell(Arch arch) {
+  return arch != Arch::sm_90a;
 }
 
 kernels::Format format_of(DType type) {
@@ -38,7 +42,7 @@ kernels::Format format_of(DType type) {
     case float4_e2m1fn_x2:
       return kernels::Format::e2m1;
     default:
-      throw InvalidArgument(std::string("dtype ") + name(type) + ": no Hopper kernel has a tensor of it");
+      throw InvalidArgument(std::string("dtype ") + name(type) + ": no kernel has a tensor of it");
   }
 }
 
@@ -204,4 +208,4 @@ void add_finish(Specialization& specialization) {
   specialization.entries.push_back({"dglu_finish_sums", kernels::finish_threads, 0, 1});
 }
 
-}  // namespace gemmule::cuda::sm90
+}  // namespace gemmule::cuda::host
