@@ -9,6 +9,7 @@
 namespace gemmule::test {
 namespace {
 
+namespace host = cuda::host;
 namespace sm90 = cuda::sm90;
 
 /// Tensor maps as the model reads them.
