@@ -5,11 +5,6 @@
 
 namespace gemmule::kernels {
 
-/// This thread among those of the math warpgroups.
-GEMMULE_DEVICE u32 math_thread() {
-  return ptx::reread_thread_index() - (scaled::threads - scaled::groups * ptx::warpgroup_size);
-}
-
 /// The frame of both kernels. `Operator` has
 ///   static constexpr bool feeds_c;                       warp 1 of the feeding warpgroup reads the tiles and runs feed_c()
 ///   static void init_barriers(const Layout&, Barrier first);
@@ -65,21 +60,13 @@ GEMMULE_DEVICE void run_scaled(const Options& options, const Params& params, con
   } else {
     ptx::raise_registers<ScaledMainloop::math_registers>();
     op.start();
-    // dGLU's epilogue leaves no register for what goes from tile to tile, not even for this or for the warpgroup's number.
-    constexpr bool parked = Operator::feeds_c;
-    const auto counter = [&] {
-      return base.bytes(layout.counters).as<u32>() + math_thread() / ptx::warp_size;
-    };
-    if (parked && ptx::lane_index() == 0) ptx::store(counter(), 0u);
-    if (parked) ptx::sync_warp();
-    for (u32 counted = 0;; ++counted) {
-      const u32 tiles = parked ? ptx::load(counter()) : counted;
-      if (parked) ptx::sync_warp();  // every lane has read it; the next reading comes after read_row_tile()
-      if (parked && ptx::lane_index() == 0) ptx::store(counter(), tiles + 1);
+    // What goes from tile to tile must be uniform, for then it takes none of the registers that dGLU's epilogue leaves: no
+    // branch may depend on what the compiler does not know to be the same in the whole warp.
+    const u32 group = role - 2;
+    for (u32 tiles = 0;; ++tiles) {
       RingState tile_at{tiles % TileRing::size, tiles / TileRing::size % 2};
       const RowTile tile = read_row_tile(loop.shared.tiles, tile_at);
       if (tile.row == end_of_tiles) break;
-      const u32 group = parked ? math_thread() / ptx::warpgroup_size : role - 2;
       if (tile.rows <= group * 128) {
         loop.skip_tile(tiles);
         continue;
@@ -92,7 +79,7 @@ GEMMULE_DEVICE void run_scaled(const Options& options, const Params& params, con
       own.multiply_tile(tile, group, sums, tiles);
       op.epilogue(sums, tile, group);
     }
-    op.finish(role - 2);
+    op.finish(group);
   }
 }
 

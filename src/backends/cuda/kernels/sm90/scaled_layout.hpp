@@ -47,7 +47,6 @@ struct ScaledLayout {
   u32 scratch = 0;                       ///< of warpgroup 0: 4 warps x 64 floats
   u32 box_stride = 0, small_stride = 0;  ///< between the warpgroups: of c, d, d_col; of atoms, scratch, sums
   u32 tiles = 0, barriers = 0;
-  u32 counters = 0;  ///< a word per math warp
   u32 bytes = 0;
 };
 
@@ -67,7 +66,6 @@ GEMMULE_HD constexpr void place_mainloop(ScaledLayout& l, const ScaledOptions& o
   l.atoms = l.scales + l.stages * scaled::stage_scale_bytes(options);
   l.tiles = l.atoms + scaled::groups * l.small_stride;
   l.barriers = l.tiles + 4 * 16;
-  l.counters = l.barriers + 480;
   l.bytes = l.barriers + 512;
 }
 
