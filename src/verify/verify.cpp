@@ -175,8 +175,10 @@ class Comparison {
     finish(c);
   }
 
-  /// A quantized value against the exact one, under the scale code that was stored with it.
-  void quantized(Collector& c, const void* data, std::int64_t m, std::int64_t n, std::uint8_t scale) {
+  /// A quantized value against the exact one, under the scale code that was stored with it. `coarse`: float32 may have
+  /// made the scale too small for the value.
+  void quantized(Collector& c, const void* data, std::int64_t m, std::int64_t n, std::uint8_t scale,
+                 bool coarse) {
     const std::int64_t index = m * p.width() + n;
     const std::uint32_t code = reference::load_code(data, p.d, index);
     const double truth = exact.d.value[index];
@@ -185,12 +187,17 @@ class Comparison {
     if (exact.d.overflow[index] && !finite) return c.element(true, 0, {m, n, truth, truth, 0, code});
     if (scale == 0xFF)  // right only if the block has a NaN, which the check of the scales decides
       return c.element(is_nan_code(p.d, code), 0, {m, n, reference::decode(p.d, code), truth, 0, code});
-    const double multiplier = reference::multiplier(*in.norm_const, scale);
-    const double largest = reference::max_finite(p.d);
-    // Only at the last scale code may a block be too large for its scale.
-    const double scaled =
-        scale == 0xFE ? std::clamp(truth * multiplier, -largest, largest) : truth * multiplier;
-    const double value_bound = exact.d.bound[index] * multiplier;
+    // Where it is 0 in float32 every finite value is, too.
+    const double multiplier = std::max<double>(reference::multiplier(*in.norm_const, scale), 0x1p-149);
+    double scaled = truth * multiplier, value_bound = exact.d.bound[index] * multiplier;
+    // Otherwise only at the last scale code may a block be too large for its scale.
+    if (scale == 0xFE || coarse) {
+      const double largest = reference::max_finite(p.d);
+      const auto clipped = [&](double x) { return std::clamp(x, -largest, largest); };
+      const double lowest = clipped(scaled - value_bound), highest = clipped(scaled + value_bound);
+      scaled = clipped(scaled);
+      if (std::isfinite(value_bound)) value_bound = std::max(highest - scaled, scaled - lowest);
+    }
     const double rounding = reference::half_ulp(p.d, std::fabs(scaled) + value_bound);
     const double got = reference::decode(p.d, code);
     const double bound = value_bound + rounding;
@@ -205,18 +212,21 @@ class Comparison {
     const std::int64_t blocks = ceil_div(p.width(), 32);
     for (std::int64_t m = 0; m < rows(); ++m)
       for (std::int64_t n = 0; n < p.width(); ++n)
-        quantized(c, out.d, m, n, out.sfd_row[reference::scale_index(m, n / 32, blocks)]);
+        quantized(c, out.d, m, n, out.sfd_row[reference::scale_index(m, n / 32, blocks)],
+                  reference::row_scale_is_coarse(
+                      static_cast<float>(std::fabs(exact.d.value[m * p.width() + n])), p.d));
     tail_rows(c, out.d, p.width() * reference::bits_of(p.d));
     finish(c);
   }
 
   void quantized_cols() {
     Collector c("d_col");
+    const bool coarse = reference::col_scale_is_coarse(p.d, *in.norm_const);
     for (int g = 0; g < p.experts; ++g) {
       const RowRange range = reference::rows_of(p, in, g);
       for (std::int64_t m = range.begin; m < range.end; ++m)
         for (std::int64_t n = 0; n < p.width(); ++n)
-          quantized(c, out.d_col, m, n, out.sfd_col[reference::col_scale_index(p, in, range, n, m)]);
+          quantized(c, out.d_col, m, n, out.sfd_col[reference::col_scale_index(p, in, range, n, m)], coarse);
     }
     tail_rows(c, out.d_col, p.width() * reference::bits_of(p.d));
     finish(c);

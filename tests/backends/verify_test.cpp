@@ -306,6 +306,42 @@ TEST(VerifyExtremes, AcceptsFloat32UnderflowAndOverflow) {
   }
 }
 
+/// Quantization whose products underflow: a scale may be 0 or round down, and the block then saturates.
+TEST(VerifyExtremes, AcceptsScalesThatUnderflow) {
+  struct Factors {
+    float norm_const, alpha;
+  };
+  constexpr Factors factors[] = {{1e-45f, 1},     {1e-45f, 1e15f}, {6e-45f, 1e18f}, {5e-43f, 1e10f},
+                                 {2e-41f, 1},     {1e-39f, 1e5f},  {1e-36f, 1e10f}, {1e30f, 1e-41f},
+                                 {1e20f, 1e-40f}, {3e38f, 1e-38f}};
+  for (const DType d : {DType::float8_e4m3fn, DType::float8_e5m2, DType::float4_e2m1fn_x2}) {
+    Problem p = basic_problem(Op::srelu, Format::mxfp8, 32, 64);
+    p.d = d;
+    for (const Factors& f : factors) {
+      TestProblem t = make_problem(p, {128, 0, 128}, 0, 5);
+      *t.norm_const.as<float>() = f.norm_const;
+      for (int g = 0; g < 3; ++g) t.alpha.as<float>()[g] = f.alpha;
+      const Outputs out = run_cpu(t);
+      const verify::Report report =
+          verify::compare(t.problem, t.inputs(), t.operands(out), {.poison = poison_byte});
+      EXPECT_TRUE(report.passed()) << describe(t) << " norm_const " << f.norm_const << " alpha " << f.alpha
+                                   << "\n"
+                                   << verify::to_string(report);
+    }
+  }
+  // Saturated, but with the wrong sign.
+  Problem p = basic_problem(Op::srelu, Format::mxfp8, 32, 64);
+  TestProblem t = make_problem(p, {128}, 0, 5);
+  *t.norm_const.as<float>() = 1e-45f;
+  t.alpha.as<float>()[0] = 1e15f;
+  Outputs out = run_cpu(t);
+  std::uint8_t* d = out.d_col.data();
+  std::uint8_t* largest = std::find(d, d + out.d_col.size(), std::uint8_t{0x7E});
+  ASSERT_NE(largest, d + out.d_col.size());
+  *largest = 0xFE;
+  EXPECT_FALSE(verify::compare(t.problem, t.inputs(), t.operands(out)).find("d_col")->passed());
+}
+
 TEST(VerifyExtremes, StillRejectsWrongValues) {
   Problem p = basic_problem(Op::dglu, Format::bf16, 32, 64);
   p.d = DType::float32;

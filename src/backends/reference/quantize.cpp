@@ -45,6 +45,14 @@ std::uint8_t col_scale_code(std::span<const float> values, DType type, float nor
   return encode_e8m0_up(largest_magnitude(values) * factor);
 }
 
+bool row_scale_is_coarse(float largest, DType type) {
+  return largest * reciprocal_maximum(type) < FLT_MIN;
+}
+
+bool col_scale_is_coarse(DType type, float norm_const) {
+  return reciprocal_maximum(type) * norm_const < FLT_MIN;
+}
+
 float multiplier(float norm_const, std::uint8_t code) {
   if (code == 0xFF) return std::numeric_limits<float>::quiet_NaN();
   // Exact in double (subnormal float32 results included), so the conversion is the only rounding.
