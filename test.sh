@@ -31,11 +31,12 @@ release() {
 package() { ctest --preset release -L package --no-tests=error; }
 
 asan() {
-  configure asan
+  configure asan '-DGEMMULE_TESTS_WITHOUT=gpu;mutants'
   build asan
-  # Compiling kernels by the dozen is the compiler's time, and the release stage has done it.
-  ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 ctest --preset asan -j"$jobs" -LE 'gpu|package' \
-    -E 'CompileWithoutFaults|PairsOfOptionsCompileWithoutSpills'
+  # Not again, as the release stage did it and the same code runs here in other tests: kernels compiled by the dozen,
+  # mutants of the kernels, many timings of the model.
+  ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 ctest --preset asan -j"$jobs" -LE package \
+    -E 'CompileWithoutFaults|PairsOfOptionsCompileWithoutSpills|EveryTimingGivesTheSameBytes'
 }
 
 tsan() {
@@ -47,17 +48,20 @@ tsan() {
 fuzz() {
   configure fuzz -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14
   build fuzz
-  local target
-  for target in build/fuzz/fuzz/fuzz_*; do
-    [ -x "$target" ] || continue
-    local name; name=$(basename "$target"); mkdir -p "build/fuzz/$name-found"
-    "$target" -max_total_time="${GEMMULE_FUZZ_SECONDS:-20}" -rss_limit_mb=2048 -timeout=10 -verbosity=0 -print_final_stats=1 \
-      -artifact_prefix=build/fuzz/ \
-      "build/fuzz/$name-found" "fuzz/corpus/${name#fuzz_}" 2>&1 | tail -n 8
-  done
+  export -f fuzz_one
+  find build/fuzz/fuzz -maxdepth 1 -name 'fuzz_*' -type f -executable | sort |
+    xargs -P "$jobs" -I{} bash -euo pipefail -c 'fuzz_one {}'
 }
 
-tidy() { sources | grep -E '^(src|tools|bench)/.*\.cpp$' | xargs -P "$jobs" -n 4 clang-tidy-14 --quiet --extra-arg=-Wno-unknown-warning-option -p build/release; }
+fuzz_one() {  # fuzz_one PROGRAM
+  local name log; name=$(basename "$1"); log=build/fuzz/$name.log; mkdir -p "build/fuzz/$name-found"
+  "$1" -max_total_time="${GEMMULE_FUZZ_SECONDS:-20}" -rss_limit_mb=2048 -timeout=10 -verbosity=0 -print_final_stats=1 \
+    -artifact_prefix=build/fuzz/ "build/fuzz/$name-found" "fuzz/corpus/${name#fuzz_}" >"$log" 2>&1 ||
+    { tail -n 40 "$log"; return 1; }
+  tail -n 8 "$log"
+}
+
+tidy() { sources | grep -E '^(src|tools|bench)/.*\.cpp$' | xargs -P "$jobs" -n 1 clang-tidy-14 --quiet --extra-arg=-Wno-unknown-warning-option -p build/release; }
 
 python() { [ ! -f python/test.sh ] || bash python/test.sh; }
 

@@ -2,9 +2,8 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
-
 #include "backends/cuda/device.hpp"
+#include "backends/cuda/libraries.hpp"
 #include "gemmule/error.hpp"
 
 namespace gemmule::bench {
@@ -20,13 +19,12 @@ void check(int status, const char* call) {
 }
 
 void* open_library() {
-  std::vector<std::string> directories{""};
-  for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* home = std::getenv(name)) directories.push_back(std::string(home) + "/lib64/");
-  directories.emplace_back("/usr/local/cuda/lib64/");
-  for (const std::string& directory : directories)
-    for (const char* name : {"libcublas.so.13", "libcublas.so.12"})
-      if (void* library = dlopen((directory + name).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+  const std::vector<std::string> directories = cuda::library_directories("cublas");
+  for (const char* name : {"libcublas.so.13", "libcublas.so.12"}) {
+    if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
+    for (const std::string& directory : directories)
+      if (void* library = dlopen((directory + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+  }
   return nullptr;
 }
 

@@ -80,13 +80,13 @@ class Target {
       if (kernel->runs_on(arch_)) report.device_kernels.emplace_back(kernel->name);
   }
 
-  /// False when the device has no kernel for the problem.
-  bool choose_kernel(const Problem& problem, SelfcheckResult& result) const {
+  /// False when the device has no kernel for the case.
+  bool choose_kernel(SelfcheckResult& result) const {
     if (!gpu_) {
       result.kernel = "cpu";
       return true;
     }
-    const cuda::Kernel* kernel = cuda::find_kernel(problem, arch_, &result.message);
+    const cuda::Kernel* kernel = cuda::find_kernel(result.what.problem(), arch_, &result.message);
     if (!kernel) return false;
     result.kernel = kernel->name;
     result.message.clear();
@@ -127,11 +127,11 @@ std::string first_difference(const io::TensorMap& got, const io::TensorMap& expe
 /// Device trouble is thrown, after it has been written into `result`.
 void check(const Target& target, SelfcheckResult& result) {
   try {
-    io::LoadedProblem problem = result.what.build();
-    if (!target.choose_kernel(io::check_problem(problem), result)) {
+    if (!target.choose_kernel(result)) {
       result.verdict = Verdict::no_kernel;
       return;
     }
+    io::LoadedProblem problem = result.what.build();
     const Clock::time_point start = Clock::now();
     const io::TensorMap got = target.run(problem);
     result.seconds = seconds_since(start);

@@ -1,5 +1,6 @@
 #include "selfcheck_cases.hpp"
 
+#include <algorithm>
 #include <initializer_list>
 #include <vector>
 
@@ -144,6 +145,19 @@ class Case {
   bool large_ = false, quantized_ = false;
 };
 
+/// Values for a problem that is only described.
+class Zeros final : public Values {
+ public:
+  void a(std::int64_t, std::span<float> out) const override { clear(out); }
+  void b(std::int64_t, std::int64_t, std::span<float> out) const override { clear(out); }
+  void c(std::int64_t, std::span<float> out) const override { clear(out); }
+  float prob(std::int64_t) const override { return 0; }
+  void bias(std::int64_t, std::span<float> out) const override { clear(out); }
+
+ private:
+  static void clear(std::span<float> out) { std::fill(out.begin(), out.end(), 0.0f); }
+};
+
 }  // namespace
 
 std::size_t selfcheck_round() {
@@ -157,6 +171,12 @@ SelfcheckCase selfcheck_case(std::uint64_t seed, std::size_t index) {
 io::LoadedProblem SelfcheckCase::build() const {
   return build_problem(spec,
                        *(exact ? exact_values(seed, spec) : random_values(seed, spec.op, spec.n, spec.k)));
+}
+
+Problem SelfcheckCase::problem() const {
+  ProblemSpec empty = spec;
+  empty.rows.assign(spec.rows.size(), 0);
+  return io::check_problem(build_problem(empty, Zeros{}));
 }
 
 std::string SelfcheckCase::command() const {

@@ -15,6 +15,8 @@ struct SelfcheckCase {
   bool exact = false;
 
   io::LoadedProblem build() const;
+  /// What build() makes, without its rows and values.
+  Problem problem() const;
   /// The command that makes the same problem file.
   std::string command() const;
 };

@@ -21,6 +21,9 @@ TEST(Selfcheck, EveryCaseIsLegalAndCanBeMade) {
     const std::string command = what.command();
     EXPECT_EQ(command, selfcheck_case(3, i).command());
     commands.insert(command);
+    const Problem described = what.problem();
+    EXPECT_EQ(described.op, what.spec.op);
+    EXPECT_EQ(described.k, what.spec.k);
     if (i % 9) continue;  // building all of them takes long; random and exact ones in turn
     TemporaryDirectory dir;
     std::vector<std::string> words;
@@ -31,6 +34,7 @@ TEST(Selfcheck, EveryCaseIsLegalAndCanBeMade) {
     succeed(words);
     const io::SafetensorsReader reader(dir / "p");
     const io::LoadedProblem built = what.build();
+    EXPECT_EQ(io::check_problem(built), described) << command;
     for (const char* name : {"a", "b", "prob"}) {
       const io::HostTensor made = reader.read(name);
       const auto bytes = built.tensors.at(name).as<std::byte>();

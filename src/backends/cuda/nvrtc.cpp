@@ -3,71 +3,21 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "backends/cuda/driver.hpp"
+#include "backends/cuda/libraries.hpp"
 #include "gemmule/error.hpp"
 
 namespace gemmule::cuda {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-std::vector<std::string> subdirectories(const fs::path& parent, const std::string& prefix) {
-  std::vector<std::string> found;
-  std::error_code error;
-  for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error))
-    if (it->path().filename().string().starts_with(prefix)) found.push_back(it->path().string());
-  std::sort(found.rbegin(), found.rend());  // newest version first
-  return found;
-}
-
-/// Directories of the NVRTC wheels under a Python environment's prefix.
-void add_wheels(const fs::path& prefix, std::vector<std::string>& directories) {
-  for (const char* lib : {"lib", "lib64"})
-    for (const std::string& python : subdirectories(prefix / lib, "python3"))
-      for (const char* packages : {"site-packages", "dist-packages"})
-        for (const char* wheel : {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"})
-          directories.push_back((fs::path(python) / packages / wheel).string());
-}
-
-/// Directories to look in, most specific first; the loader's own path is tried before all of them.
-std::vector<std::string> directories() {
-  std::vector<std::string> result;
-  for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
-    if (const std::string home = environment(name); !home.empty())
-      for (const char* lib : {"lib64", "lib", "targets/x86_64-linux/lib"}) result.push_back(home + "/" + lib);
-  result.push_back("/usr/local/cuda/lib64");
-  for (const std::string& toolkit : subdirectories("/usr/local", "cuda-"))
-    result.push_back(toolkit + "/lib64");
-
-  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"})
-    if (const std::string prefix = environment(name); !prefix.empty()) {
-      result.push_back(prefix + "/lib");
-      add_wheels(prefix, result);
-    }
-  Dl_info self{};
-  std::error_code error;
-  // A Python package keeps us in site-packages/gemmule, beside site-packages/nvidia.
-  if (dladdr(reinterpret_cast<const void*>(&find_nvrtc), &self) && self.dli_fname) {
-    const fs::path packages = fs::absolute(self.dli_fname, error).parent_path().parent_path();
-    for (const char* wheel : {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"})
-      result.push_back((packages / wheel).string());
-  }
-  if (const fs::path program = fs::read_symlink("/proc/self/exe", error); !error)
-    add_wheels(program.parent_path().parent_path(), result);
-  return result;
-}
 
 bool resolve(void* library, Nvrtc& n) {
   bool complete = true;
@@ -110,16 +60,16 @@ bool load(const std::string& file, Nvrtc& n) {
 }  // namespace
 
 std::string search_nvrtc(Nvrtc& n) {
-  if (const std::string file = environment("GEMMULE_NVRTC"); !file.empty())
-    return load(file, n)
-               ? ""
-               : "no CUDA compiler: GEMMULE_NVRTC=" + file + " cannot be loaded as NVRTC 12 or later";
+  if (const char* file = std::getenv("GEMMULE_NVRTC"); file && *file)
+    return load(file, n) ? ""
+                         : std::string("no CUDA compiler: GEMMULE_NVRTC=") + file +
+                               " cannot be loaded as NVRTC 12 or later";
 
   // A driver loads cubins of its own major version and older ones.
   const int driver_major = driver_version() / 1000;
   std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12"};
   if (driver_major == 12) std::swap(names[0], names[1]);
-  const std::vector<std::string> places = directories();
+  const std::vector<std::string> places = library_directories("cuda_nvrtc");
   std::string looked;
   for (const std::string& name : names) {
     if (load(name, n)) return {};
