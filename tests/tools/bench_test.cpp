@@ -4,6 +4,7 @@
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/device.hpp"
 #include "backends/cuda/driver.hpp"
+#include "backends/cuda/kernel.hpp"
 #include "bench.hpp"
 #include "bench_report.hpp"
 #include "command.hpp"
@@ -52,17 +53,33 @@ TEST(Bench, OptionsOfTheProcessorAreRefusedOnDevices) {
   }
 }
 
+TEST(Bench, EveryCaseHasAKernelOnEveryArchitecture) {
+  for (const cuda::Arch arch : {cuda::Arch::sm_90a, cuda::Arch::sm_100a, cuda::Arch::sm_103a})
+    for (const Op op : {Op::srelu, Op::dglu})
+      for (const char* format : {"bf16", "mxfp8", "mxfp8_e5m2", "mxfp4", "nvfp4"}) {
+        if (op == Op::srelu && std::string(format) == "bf16") continue;
+        for (const int m_aligned : {128, 256}) {
+          Problem problem = bench::make_problem(op, format, 8, 64, 64);
+          problem.m_aligned = m_aligned;
+          std::string why;
+          EXPECT_NE(cuda::find_kernel(problem, arch, &why), nullptr)
+              << cuda::name(arch) << " " << format << ": " << why;
+        }
+      }
+}
+
 TEST(Bench, TimesADeviceWhereThereIsOne) {
   const Problem problem = bench::make_problem(Op::dglu, "bf16", 8, 64, 64);
   if (const std::string why = cuda::refusal(problem, 0); !why.empty()) GTEST_SKIP() << "NOT TESTED: " << why;
   TemporaryDirectory dir;
   const Finished finished =
-      succeed({"bench", "--backend", "cuda", "--op", "dglu", "--formats", "bf16", "--experts", "2", "--rows",
-               "128", "--n", "64", "--k", "64", "--repeats", "2", "--json", dir / "b.json"});
+      succeed({"bench", "--backend", "cuda", "--formats", "bf16,mxfp8,mxfp8_e5m2,mxfp4,nvfp4", "--experts",
+               "2", "--rows", "128", "--n", "64", "--k", "64", "--repeats", "2", "--json", dir / "b.json"});
   EXPECT_THAT(finished.out, HasSubstr(cuda::gpu(0).name));
+  EXPECT_EQ(finished.err, "");
   const auto json = nlohmann::json::parse(io::slurp(dir / "b.json"));
-  ASSERT_EQ(json.at("results").size(), 1u);
-  EXPECT_GT(json.at("results")[0].at("seconds"), 0.0);
+  ASSERT_EQ(json.at("results").size(), 9u);  // srelu has no bf16
+  for (const auto& row : json.at("results")) EXPECT_GT(row.at("seconds"), 0.0);
   EXPECT_EQ(json.at("statistic"), "median");
   EXPECT_TRUE(json.at("threads").is_null());
 }

@@ -378,12 +378,16 @@ TEST(Pipeline, JsonAndBrief) {
 TEST(Pipeline, DevicesThatAreNotThereExitThree) {
   TemporaryDirectory dir;
   succeed(make("dglu", "bf16", dir / "p"));
+  succeed(make("srelu", "nvfp4", dir / "scaled"));
   const std::vector<std::vector<std::string>> table{
       {"run", dir / "p", "--backend", "cuda", "--device", "1000", "-o", dir / "r"},
       {"verify", dir / "p", "--backend", "cuda", "--device", "1000"},
       {"run", dir / "p", "--device", "1000", "-o", dir / "r"},
       {"verify", dir / "p", "--device", "1000"},
-      {"bench", "--formats", "bf16", "--device", "1000"}};
+      {"run", dir / "scaled", "--backend", "cuda", "--device", "1000", "-o", dir / "r"},
+      {"verify", dir / "scaled", "--device", "1000"},
+      {"bench", "--formats", "bf16", "--device", "1000"},
+      {"bench", "--formats", "mxfp8,nvfp4", "--device", "1000"}};
   for (const auto& arguments : table) {
     const Finished finished = gemmule(arguments);
     EXPECT_EQ(finished.code, device_trouble) << arguments[0];
