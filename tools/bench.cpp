@@ -193,7 +193,9 @@ void describe_processor(const BenchArguments& given, BenchReport& report) {
   report.device = std::string("cpu ") + cpu::target() + ", " + std::to_string(report.threads) + " threads";
   report.baseline = given.no_baseline ? "not measured" : bench::baseline_description();
   report.statistic = "best";
-  report.limit = "the same products by sgemm on values that are already float32, on the same threads";
+  report.limit = given.no_baseline || !bench::has_baseline()
+                     ? "not measured"
+                     : "the same products by sgemm on values that are already float32, on the same threads";
 }
 
 void describe_device(const BenchArguments& given, BenchReport& report) {

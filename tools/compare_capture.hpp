@@ -19,8 +19,9 @@ struct CaptureCheck {
   bool passed() const { return relative_error <= limit; }  // false for NaN
 };
 
-/// What a format's rounding of A, B and D may cost, relative to PyTorch's BF16 result; see compare_capture.cpp.
-double capture_limit(const std::string& format, const std::string& output);
+/// What a format's rounding of A and B, and of the output to its type, may cost, relative to PyTorch's BF16 result; see
+/// compare_capture.cpp.
+double capture_limit(const std::string& format, const std::string& output, DType type);
 
 /// Throws InvalidArgument when the capture does not belong to the problem.
 std::vector<CaptureCheck> compare_capture(const io::LoadedProblem& problem, const io::TensorMap& result,

@@ -142,6 +142,17 @@ TEST(Prepare, EveryFormatAgreesWithPyTorch) {
     }
 }
 
+TEST(Prepare, EveryOutputTypeAgreesWithPyTorch) {
+  TemporaryDirectory dir;
+  for (const char* type : {"float8_e5m2", "float4_e2m1fn_x2", "float16"}) {
+    const std::string d = std::string("d_dtype=") + type, c = std::string("c_dtype=") + type;
+    succeed({"prepare", example("srelu"), "--format", "mxfp8", "-o", dir / "p", d, c});
+    succeed({"verify", dir / "p", "--expected", example("srelu")});
+  }
+  succeed({"prepare", example("swiglu"), "--format", "mxfp8", "-o", dir / "p", "d_dtype=float8_e5m2"});
+  succeed({"verify", dir / "p", "--expected", example("swiglu")});
+}
+
 TEST(Prepare, ComparisonWithPyTorchCanFail) {
   TemporaryDirectory dir;
   // The right result of the wrong function: the float64 reference agrees with it, PyTorch does not.
@@ -154,7 +165,9 @@ TEST(Prepare, ComparisonWithPyTorchCanFail) {
   const Finished other = gemmule({"verify", dir / "p", "--expected", example("situglu")});
   EXPECT_EQ(other.code, bad_input);
   EXPECT_THAT(other.err, HasSubstr("was not prepared from it"));
-  EXPECT_GT(capture_limit("nvfp4", "d"), capture_limit("mxfp8", "d"));
+  EXPECT_GT(capture_limit("nvfp4", "d", DType::bfloat16), capture_limit("mxfp8", "d", DType::bfloat16));
+  EXPECT_GT(capture_limit("mxfp8", "d", DType::float8_e5m2),
+            capture_limit("mxfp8", "d", DType::float8_e4m3fn));
 }
 
 TEST(Prepare, RefusesBadCaptures) {
