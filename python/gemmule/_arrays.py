@@ -119,6 +119,8 @@ class _NumpyLike:
     def describe(self, array: Any) -> Any:
         if not isinstance(array, self.module.ndarray):
             raise ValueError(f"{type(array).__name__}, expected a {self.module.__name__} array like a_tensor")
+        if type(array) is not self.module.ndarray and hasattr(array, "mask"):
+            raise ValueError(f"{type(array).__name__}, whose mask would be ignored; expected a plain array, as filled() makes")
         size = array.dtype.itemsize
         if array.dtype.name == "float4_e2m1fn":
             raise ValueError("dtype float4_e2m1fn holds one value a byte; pass packed uint8 (two values a byte)")

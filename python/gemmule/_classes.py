@@ -14,12 +14,15 @@ from ._operators import (
     common_options,
     described,
     dglu_options,
+    is_matrix_shape,
     pair,
     srelu_options,
 )
 
 
 def _weights(num_experts: int | None, b_shape: Any, b_dtype: Any, b_major: str) -> tuple[Any, ...]:
+    if b_shape is not None and not is_matrix_shape(b_shape):
+        raise ValueError(f"b_shape: {b_shape!r}, expected (N, K), (N, K, 1) or None")
     shape = None if b_shape is None else pair(b_shape[:2])
     return num_experts, shape, None if b_dtype is None else dtype_name(b_dtype), b_major
 

@@ -92,6 +92,11 @@ def _is_pair(value: Any) -> bool:
     return hasattr(value, "__len__") and len(value) == 2 and all(_is_integer(x) for x in value)
 
 
+def is_matrix_shape(value: Any) -> bool:
+    """Two integers, or three of which the last is 1."""
+    return hasattr(value, "__len__") and (_is_pair(value) or (len(value) == 3 and value[2] == 1 and _is_pair(value[:2])))
+
+
 def check_types(**options: Any) -> None:
     """ValueError for the first option whose type the extension would not take. Other names are left alone."""
     for name, value in options.items():

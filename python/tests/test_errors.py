@@ -200,6 +200,10 @@ def test_class_rules(fw: Any) -> None:
     with pytest.raises(ValueError, match="padded_offsets"):
         dglu_object(t, d_row, num_experts=3, **discrete).check_support()
 
+    for shape in ((64,), (64, 128, 2), (64, 128, 1, 1), 64, "64", (64, 1.5)):
+        with pytest.raises(ValueError, match=r"^b_shape: .*, expected \(N, K\), \(N, K, 1\) or None$"):
+            dglu_object(t, d_row, sample_b=None, num_experts=2, b_shape=shape, b_dtype="bfloat16")
+
     op = dglu_object(t, d_row)
     op.compile()
     dbias = fw.array(np.zeros((2, 128, 1), ref.ML["bfloat16"]), "bfloat16")
@@ -222,6 +226,15 @@ def test_foreign_arrays(fw: Any) -> None:
         call("srelu", {**kwargs, "alpha_tensor": [1.0, 2.0]})
     with pytest.raises(ValueError, match="alpha_tensor: .*dtype"):
         call("srelu", {**kwargs, "alpha_tensor": fw.array(np.ones(2, np.complex64), "complex64")})
+
+
+def test_masked_arrays() -> None:
+    import frameworks
+
+    kwargs = arguments(frameworks.make("numpy"), "dglu", "bf16")
+    for name in ("a_tensor", "alpha_tensor", "dprob_tensor"):
+        with pytest.raises(ValueError, match=f"{name}: MaskedArray, whose mask would be ignored"):
+            call("dglu", {**kwargs, name: np.ma.masked_array(kwargs[name])})
 
 
 def test_unpacked_fp4_of_ml_dtypes() -> None:
