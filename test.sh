@@ -30,19 +30,21 @@ release() {
 
 package() { ctest --preset release -L package --no-tests=error; }
 
+# Compiling kernels by the dozen is the compiler's time; the release stage does it.
+compilations='CompileWithoutFaults|PairsOfOptionsCompileWithoutSpills'
+
 asan() {
   configure asan '-DGEMMULE_TESTS_WITHOUT=gpu;mutants'
   build asan
-  # Not again, as the release stage did it and the same code runs here in other tests: kernels compiled by the dozen,
-  # mutants of the kernels, many timings of the model.
+  # Mutants of the kernels and many timings of the model are for the release stage, too: their code runs here in others.
   ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 ctest --preset asan -j"$jobs" -LE package \
-    -E 'CompileWithoutFaults|PairsOfOptionsCompileWithoutSpills|EveryTimingGivesTheSameBytes'
+    -E "$compilations|EveryTimingGivesTheSameBytes"
 }
 
 tsan() {
   configure tsan
   build tsan threads_tests
-  TSAN_OPTIONS=halt_on_error=1 ctest --preset tsan -j"$jobs" -L threads --no-tests=error
+  TSAN_OPTIONS=halt_on_error=1 ctest --preset tsan -j"$jobs" -L threads -E "$compilations" --no-tests=error
 }
 
 fuzz() {

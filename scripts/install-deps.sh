@@ -5,7 +5,7 @@
 set -euo pipefail
 
 build=(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev libopenblas-dev)
-test=(git libgtest-dev libgmock-dev libboost-context-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
+test=(git ccache libgtest-dev libgmock-dev libboost-context-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
       python3-venv python3-dev)
 
 case "${1:-}" in
