@@ -2,16 +2,22 @@
 
     python3 scaled_torch.py LIBRARY [ours|peers|compile|options|small] [--only WORK,...] [--shapes NAME,...] [--json FILE]
 
-LIBRARY is libgemmule_bench_gpu.so of this build. Random data; medians of CUDA-event timings, one program after the other.
-  ours     six model shapes: ours and torch's BF16 grouped_mm alone (GEMM only)
-  peers    the same, and the pipelines: dequantize + grouped_mm + epilogue, each compiled by torch.compile for the shape
-  compile  only compiles the pipelines, into PyTorch's cache: several processes may share the shapes before `peers`
+LIBRARY is libgemmule_bench_gpu.so of this build. Random data; medians of CUDA-event timings.
+  ours     six model shapes: ours and torch's BF16 grouped_mm alone (GEMM only), in turns so that both see the same clocks
+  peers    the same, and the pipelines: dequantize + grouped_mm + epilogue, each compiled by torch.compile for the shape and
+           timed after the two
+  compile  only compiles the pipelines, into PyTorch's cache (TORCHINDUCTOR_CACHE_DIR): one process per shape. `peers` does
+           that by itself first
   options  cost of options relative to ours without them, timed in turn so that both see the same clocks
   small    128 experts of 256 rows, the same rows in 16 experts, and a skewed routing
 """
 import argparse
 import ctypes as ct
 import json
+import os
+import subprocess
+import sys
+import time
 
 import torch
 
@@ -239,29 +245,27 @@ def limits():
 def shapes_table(library, args, with_pipelines):
     peak, bandwidth = limits()
     print(f"cuBLAS BF16 8192^3: {peak:.0f} TFLOP/s; copy: {bandwidth:.2f} TB/s (read + written)", flush=True)
-    print("ms; TFLOP/s of 2MNK; share of cuBLAS; TB/s of A, B, scales, C, D once, and share of copy; grouped_mm/ours; pipeline/ours")
+    print("ms; TFLOP/s of 2MNK; share of cuBLAS; TB/s of A, B, scales, C, D once, and share of copy; grouped_mm, ms, and /ours; "
+          "pipeline/ours")
     ratios = {}
     for shape in args.shapes:
         experts, rows, n, k = SHAPES[shape]
         batch = Batch([rows] * experts, n, k)
-        gemm = median_ms(batch.gemm)
         torch._dynamo.reset()
         pipeline = pipelines(batch)
-        print(f"{shape} ({experts} x {rows}, {n}, {k}): grouped_mm {gemm:.4f} ms {batch.flops / gemm * 1e-9:.0f}", flush=True)
+        print(f"{shape} ({experts} x {rows}, {n}, {k})", flush=True)
         for name in args.only:
             options = WORK[name]
             ours = Ours(library, batch, **options)
             check_result(f"{shape}, {name}", ours, batch, options)
-            before = median_ms(batch.gemm, n=10, warm=2)
-            mine = median_ms(ours)
-            gemm = (before + median_ms(batch.gemm, n=10, warm=2)) / 2
+            gemm, mine = round_robin_ms([batch.gemm, ours])
             rival = median_ms(pipeline(options), n=10, warm=3) if with_pipelines else float("nan")
             rate, moved = batch.flops / mine * 1e-9, ours.traffic / mine * 1e-9
             ratios.setdefault(name, []).append((gemm / mine, rival / mine))
             args.rows.append(dict(shape=shape, work=name, ours_ms=mine, grouped_mm_ms=gemm, pipeline_ms=rival, tflops=rate,
                                   tbps=moved))
             print(f"  {name:32s} {mine:8.4f} {rate:5.0f} {rate / peak:5.2f}  {moved:5.2f} {moved / bandwidth:5.2f}  "
-                  f"{gemm / mine:6.3f} {rival / mine:7.2f}", flush=True)
+                  f"{gemm:8.4f} {gemm / mine:6.3f} {rival / mine:7.2f}", flush=True)
             del ours
         del batch, pipeline
         torch.cuda.empty_cache()
@@ -271,14 +275,23 @@ def shapes_table(library, args, with_pipelines):
               f"{geometric_mean(to_pipeline):.2f} (lowest {min(to_pipeline):.2f}) x the pipeline")
 
 
-def compile_pipelines(_, args):
-    for shape in args.shapes:
-        experts, rows, n, k = SHAPES[shape]
-        batch = Batch([rows] * experts, n, k)
-        pipeline = pipelines(batch)
+def compile_pipelines(args):
+    """Each shape in a process of its own: what torch.compile does itself in parallel is only the last step."""
+    if len(args.shapes) == 1:
+        experts, rows, n, k = SHAPES[args.shapes[0]]
+        pipeline = pipelines(Batch([rows] * experts, n, k))
         for name in args.only:
             pipeline(WORK[name])()
         torch.cuda.synchronize()
+        return
+    begin = time.perf_counter()
+    threads = str(max(1, (os.cpu_count() or 1) // len(args.shapes)))
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": threads, **os.environ}
+    command = [sys.executable, __file__, args.library, "compile", "--only", ",".join(args.only), "--shapes"]
+    running = [subprocess.Popen([*command, shape], env=environment) for shape in args.shapes]
+    if any([process.wait() for process in running]):
+        raise RuntimeError("a process that compiles pipelines failed")
+    print(f"pipelines compiled in {time.perf_counter() - begin:.0f} s", flush=True)
 
 
 OPTIONS = {"dbias": dict(dbias=1), "deterministic": dict(deterministic=1), "dgeglu": dict(act=1), "dsituglu": dict(act=2),
@@ -326,6 +339,10 @@ def main():
     parser.add_argument("--json")
     args = parser.parse_args()
     args.rows = []
+    if args.what in ("peers", "compile"):
+        compile_pipelines(args)
+        if args.what == "compile":
+            return
     library = ct.CDLL(args.library)
     library.bench_workspace.restype, library.bench_error.restype = ct.c_int64, ct.c_char_p
     torch.manual_seed(0)
@@ -333,7 +350,7 @@ def main():
     if args.what in ("ours", "peers"):
         shapes_table(library, args, args.what == "peers")
     else:
-        {"compile": compile_pipelines, "options": options_table, "small": small_table}[args.what](library, args)
+        {"options": options_table, "small": small_table}[args.what](library, args)
     if args.json:
         with open(args.json, "w") as file:
             json.dump(args.rows, file, indent=1)
