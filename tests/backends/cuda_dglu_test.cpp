@@ -1,8 +1,6 @@
 // BF16 grouped GEMM + dGLU on a device: against the reference, bit for bit against the CPU, in graphs, in many threads.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -11,6 +9,7 @@
 #include "backends/cpu_support.hpp"
 #include "backends/cuda/driver.hpp"
 #include "backends/cuda_graphs.hpp"
+#include "backends/cuda_soak.hpp"
 #include "backends/cuda_support.hpp"
 #include "gemmule/error.hpp"
 #include "verify/verify.hpp"
@@ -33,11 +32,6 @@ class CudaDglu : public testing::Test {
   static int count(const char* variable, int otherwise) {
     const char* value = std::getenv(variable);
     return value ? std::atoi(value) : otherwise;
-  }
-  static void expect_within_bound(const TestProblem& t, const Outputs& got) {
-    const verify::Report report =
-        verify::compare(t.problem, t.inputs(), t.operands(got), {.poison = poison_byte});
-    EXPECT_TRUE(report.passed()) << describe(t) << "\n" << verify::to_string(report);
   }
   /// Several tiles in both directions per expert, a ragged last column tile, empty experts, rows nobody owns.
   static TestProblem sample(std::uint64_t seed, bool deterministic, Data data = Data::random,
@@ -174,18 +168,6 @@ TEST_F(CudaDglu, ProgrammaticLaunchesWaitForTheCallBefore) {
   }
 }
 
-TEST_F(CudaDglu, EveryDeviceGivesTheSameBytesAndTheContextStays) {
-  const TestProblem t = sample(8, true);
-  const Outputs expected = run_cuda(t, 0);
-  for (int index = 1; index < static_cast<int>(cuda::gpus().size()); ++index) {
-    const cuda::ContextScope elsewhere(cuda::primary_context(0));
-    EXPECT_EQ(first_difference(t, run_cuda(t, index), expected), "");
-    cuda::ContextHandle current = nullptr;
-    cuda::check(cuda::driver().cuCtxGetCurrent(&current), "cuCtxGetCurrent");
-    EXPECT_EQ(current, cuda::primary_context(0));
-  }
-}
-
 TEST_F(CudaDglu, ZeroRowsAndEmptyExpertsWriteNothing) {
   TestProblem t = sample(9, false);
   t.padded_offsets.assign(t.padded_offsets.size(), 0);
@@ -209,30 +191,11 @@ TEST_F(CudaDglu, BadWorkspacesAreRefusedBeforeAnythingIsWritten) {
   EXPECT_EQ(first_difference(t, on_device.download(), t.outputs()), "");
 }
 
-// GEMMULE_SOAK_SECONDS=N goes on with random problems, offsets and streams for N seconds; a test run does one round.
 TEST_F(CudaDglu, Soak) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(count("GEMMULE_SOAK_SECONDS", 0));
-  Random random(42);
-  int rounds = 0;
-  do {
-    const TestProblem t = random.chance(0.5) ? sample(random.bits(), random.chance(0.5))
-                                             : random_problem(random.bits(), bf16_dglu);
-    const auto plan = cuda::compile(t.problem, 0);
-    const std::size_t bytes = cuda::workspace_size(*plan, t.m);
-    DeviceProblem on_device(t, 0);
-    void* workspace = on_device.workspace(bytes);
-    const cuda::OwnStream one(0), two(0);
-    for (int repeat = 0; repeat < 50; ++repeat) {
-      on_device.reset();
-      const cuda::OwnStream& stream = random.chance(0.5) ? one : two;
-      cuda::execute(*plan, on_device.operands(), workspace, bytes, stream.stream());
-      stream.synchronize();
-    }
-    ASSERT_TRUE(on_device.guards_intact());
-    expect_within_bound(t, on_device.download());
-    ++rounds;
-  } while (!HasFailure() && std::chrono::steady_clock::now() < end);
-  std::printf("%d problems, 50 executions each\n", rounds);
+  soak([](Random& random) {
+    return random.chance(0.5) ? sample(random.bits(), random.chance(0.5))
+                              : random_problem(random.bits(), bf16_dglu);
+  });
 }
 
 }  // namespace

@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "backends/cpu_support.hpp"
 #include "backends/cuda_graphs.hpp"
+#include "backends/cuda_soak.hpp"
 #include "backends/cuda_support.hpp"
 #include "gemmule/error.hpp"
 #include "support/scaled_problems.hpp"
@@ -29,13 +28,7 @@ class CudaScaled : public testing::TestWithParam<Op> {
   static int count(int otherwise) {
     return static_cast<int>(problem_count("GEMMULE_TEST_PROBLEMS", static_cast<std::uint64_t>(otherwise)));
   }
-  static void expect_within_bound(const TestProblem& t, const Outputs& got) {
-    const verify::Report report =
-        verify::compare(t.problem, t.inputs(), t.operands(got), {.poison = poison_byte});
-    EXPECT_TRUE(report.passed()) << describe(t) << "\n" << verify::to_string(report);
-  }
-  static TestProblem drawn(int seed, Data data) {
-    const auto s = static_cast<std::uint64_t>(seed);
+  static TestProblem drawn(std::uint64_t s, Data data) {
     return random_problem(s, {.op = GetParam(),
                               .format = scaled_format(s),
                               .data = data,
@@ -43,20 +36,10 @@ class CudaScaled : public testing::TestWithParam<Op> {
                               .max_k = 520,
                               .max_tiles = 4});
   }
-  /// Compiles many specializations at once; run_cuda() then finds them in the cache.
-  static void compile(const std::vector<TestProblem>& problems) {
-    std::atomic<std::size_t> next{0};
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < std::thread::hardware_concurrency(); ++i)
-      threads.emplace_back([&] {
-        for (std::size_t k = next++; k < problems.size(); k = next++) cuda::compile(problems[k].problem, 0);
-      });
-    for (std::thread& thread : threads) thread.join();
-  }
   static std::vector<TestProblem> drawn_problems(int problems, Data data) {
     std::vector<TestProblem> all;
-    for (int seed = 0; seed < problems; ++seed) all.push_back(drawn(seed, data));
-    compile(all);
+    for (int seed = 0; seed < problems; ++seed) all.push_back(drawn(static_cast<std::uint64_t>(seed), data));
+    compile_all(all);
     return all;
   }
   static bool same_bytes(const Outputs& a, const Outputs& b) {
@@ -238,6 +221,14 @@ TEST_P(CudaScaled, ZeroRowsAndEmptyExpertsWriteNothing) {
   const auto plan = cuda::compile(t.problem, 0);
   EXPECT_EQ(cuda::workspace_size(*plan, 0), 0u);
   EXPECT_NO_THROW(cuda::execute(*plan, Operands{}, nullptr, 0, {}));
+}
+
+TEST_P(CudaScaled, Soak) {
+  soak([](Random& random) {
+    const std::uint64_t seed = random.bits();
+    return random.chance(0.5) ? sample(seed, random.chance(0.5), Data::random, scaled_format(seed))
+                              : drawn(seed, Data::random);
+  });
 }
 
 /// D has more than 2^31 elements. All operands are 1, prob is 1 or 2.
