@@ -3,6 +3,8 @@ the device has no kernel for is skipped by name. test_operators.py also runs the
 
 from __future__ import annotations
 
+import concurrent.futures
+import threading
 from typing import Any
 
 import frameworks
@@ -55,11 +57,13 @@ def on_device(call: Any) -> Any:
 def close_scaled(got: Any, want: Any) -> None:
     """Every output; codes are compared as they are, of scale codes only those that belong to a value can differ by one."""
     for key, value in want.items():
-        if key.startswith("sfd"):
+        if value is None:
+            assert got[key] is None
+        elif key.startswith("sfd"):
             g, w = (x.view(torch.uint8).cpu().to(torch.int32) for x in (got[key], value))
             used = w != 0  # the padding of w is 0
             assert ((g - w).abs()[used] <= 1).float().mean() >= 0.999
-        elif value is not None and value.dtype.itemsize == 1 and value.dtype != torch.uint8:
+        elif value.dtype.itemsize == 1 and value.dtype != torch.uint8:
             g, w = got[key].float().cpu(), value.float()
             assert (g != w).float().mean() < 0.01  # a code at the edge of its rounding, or a block whose scale is one off
         else:
@@ -189,17 +193,129 @@ def test_temporaries_follow_the_launch_stream() -> None:
         del junk
 
 
-def test_another_device_than_the_current_one() -> None:
-    if torch.cuda.device_count() < 2:
-        pytest.skip("ONE GPU: a call on a device that is not the current one did not run")
-    _call, host, device = problem()
-    want = gemmule.grouped_gemm_dglu_wrapper(**host)
-    other = {k: v.to("cuda:1") if isinstance(v, torch.Tensor) else v for k, v in device.items()}
+# ------------------------------------------------------------------------------------------------------- two devices
+
+two_devices = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="ONE GPU: the tests of two devices did not run")
+FORMS = [("dglu", "bf16"), ("srelu", "mxfp8"), ("srelu", "nvfp4"), ("dglu", "mxfp8")]
+
+
+def form(op: str, fmt: str) -> tuple[Any, dict[str, Any]]:
+    """The wrapper and its arguments on the host; dGLU adds to a dprob of its own each time."""
+    call = Call(frameworks.make("torch"), ref.make_problem(op, fmt, ROWS, n=160, k=256))
+    wrapper = gemmule.grouped_gemm_srelu_wrapper if op == "srelu" else gemmule.grouped_gemm_dglu_wrapper
+    return wrapper, call.srelu() if op == "srelu" else call.dglu()
+
+
+def moved(arguments: dict[str, Any], device: str) -> dict[str, Any]:
+    return {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
+
+
+def expect_on(got: Any, want: Any, device: str) -> None:
+    torch.cuda.synchronize(device)
+    assert all(value is None or got[key].device == torch.device(device) for key, value in want.items())
+    close_scaled(got, want)
+
+
+@two_devices
+@pytest.mark.parametrize(("op", "fmt"), FORMS)
+@pytest.mark.parametrize(("current", "device"), [(0, "cuda:1"), (1, "cuda:0"), (1, "cuda:1")])
+def test_the_tensors_device_is_used_whichever_is_current(op: str, fmt: str, current: int, device: str) -> None:
+    wrapper, host = form(op, fmt)
+    there = moved(host, device)
+    want = wrapper(**host)
+    with torch.cuda.device(current):
+        got = on_device(lambda: wrapper(**there))
+        assert torch.cuda.current_device() == current
+    expect_on(got, want, device)
+
+
+@two_devices
+@pytest.mark.parametrize(("op", "fmt"), FORMS)
+def test_both_devices_in_turn_and_at_once(op: str, fmt: str) -> None:
+    wrapper, host = form(op, fmt)
+    copies = [moved(host, "cuda:0"), moved(host, "cuda:1")]
+    want = wrapper(**host)
+    results: list[Any] = [on_device(lambda copy=copy: wrapper(**copy)) for copy in copies]  # nothing waits in between
+    for index, got in enumerate(results):
+        expect_on(got, want, f"cuda:{index}")
+
+    start = threading.Barrier(2)
+
+    def work(index: int) -> None:
+        with torch.cuda.device(1 - index):
+            start.wait()
+            for _ in range(10):
+                if op == "dglu":
+                    copies[index]["dprob_tensor"].zero_()
+                results[index] = wrapper(**copies[index])
+            assert torch.cuda.current_device() == 1 - index
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(work, index) for index in (0, 1)]:
+            done.result()
+    for index, got in enumerate(results):
+        expect_on(got, want, f"cuda:{index}")
+
+
+@two_devices
+def test_discrete_weights_and_a_stream_of_the_other_device() -> None:
+    wrapper, host = form("dglu", "bf16")
+    there = moved(host, "cuda:1")
+    want = wrapper(**host)
+    b = there.pop("b_tensor")
+    del there["sfb_tensor"]
+    experts = [b[:, :, g].contiguous() for g in range(b.shape[2])]
+    pointers = torch.tensor([e.data_ptr() for e in experts], dtype=torch.int64, device="cuda:1")
+    stream = torch.cuda.Stream("cuda:1")
+    torch.cuda.synchronize("cuda:1")
     assert torch.cuda.current_device() == 0
-    got = gemmule.grouped_gemm_dglu_wrapper(**other)
-    assert torch.cuda.current_device() == 0 and got["d_row_tensor"].device == torch.device("cuda:1")
-    torch.cuda.synchronize(1)
-    close(got["d_row_tensor"], want["d_row_tensor"])
+    got = wrapper(**there, b_ptrs=pointers, sfb_ptrs=None, n=b.shape[0], b_dtype=torch.bfloat16, current_stream=stream,
+                  use_dynamic_sched=True)  # fmt: skip
+    assert torch.cuda.current_device() == 0 and torch.cuda.current_stream(1) != stream
+    stream.synchronize()
+    expect_on(got, want, "cuda:1")
+
+
+@two_devices
+def test_tensors_on_different_devices_are_refused() -> None:
+    wrapper, host = form("dglu", "bf16")
+    there = moved(host, "cuda:1")
+    there["c_tensor"] = host["c_tensor"].to("cuda:0")
+    with pytest.raises(ValueError, match="c_tensor.*cuda:0"):
+        wrapper(**there)
+
+
+@two_devices
+def test_compiled_and_captured_on_the_other_device() -> None:
+    wrapper, host = form("dglu", "bf16")
+    there = moved(host, "cuda:1")
+    want = wrapper(**host)
+    torch.compiler.reset()
+    compiled = torch.compile(lambda kwargs: dict(wrapper(**kwargs).items()), fullgraph=True, backend="aot_eager")
+    expect_on(compiled(there), want, "cuda:1")
+    there["dprob_tensor"].zero_()
+    with torch.cuda.device(1):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            got = wrapper(**there)
+    graph.replay()
+    expect_on(got, want, "cuda:1")
+
+
+@two_devices
+def test_cupy_on_the_other_device() -> None:
+    cupy = pytest.importorskip("cupy")
+    p = ref.make_problem("dglu", "bf16", ROWS, n=160, k=136)
+    want = gemmule.grouped_gemm_dglu_wrapper(**Call(frameworks.make("numpy"), p).dglu())["d_row_tensor"]
+    with cupy.cuda.Device(1):
+        arguments = Call(frameworks.make("cupy"), p).dglu()
+    got = gemmule.grouped_gemm_dglu_wrapper(**arguments)
+    assert cupy.cuda.Device().id == 0 and got["d_row_tensor"].device.id == 1
+    with cupy.cuda.Device(1) as device:
+        device.synchronize()
+        bits = cupy.asnumpy(got["d_row_tensor"].view("u2"))
+    g, w = bits.view(want.dtype).astype(np.float32), want.astype(np.float32)
+    assert np.linalg.norm(g - w) <= 4e-3 * np.linalg.norm(w)
 
 
 def test_compiled() -> None:
@@ -213,11 +329,15 @@ def test_compiled() -> None:
     close(step(device), want["d_row_tensor"].float() * 2.0)
 
 
-def test_class() -> None:
-    _call, host, device = problem()
+@pytest.mark.parametrize("name", ["cuda:0", pytest.param("cuda:1", marks=two_devices)])
+def test_class(name: str) -> None:
+    """The current device is 0."""
+    _call, host, _ = problem()
     want = gemmule.grouped_gemm_dglu_wrapper(**host)
+    device = moved(host, name)
+    device["dprob_tensor"].zero_()
     m, n = device["a_tensor"].shape[0], device["b_tensor"].shape[0]
-    d = torch.empty_strided((m, 2 * n, 1), (2 * n, 1, 2 * n * m), dtype=torch.bfloat16, device="cuda")
+    d = torch.empty_strided((m, 2 * n, 1), (2 * n, 1, 2 * n * m), dtype=torch.bfloat16, device=name)
     names = ("a", "c", "padded_offsets", "alpha", "beta", "prob", "dprob", "b")
     tensors = {name: device[name if name == "padded_offsets" else f"{name}_tensor"] for name in names}
     op = gemmule.GroupedGemmDgluSm100(
@@ -229,8 +349,10 @@ def test_class() -> None:
         **{k if k == "padded_offsets" else f"{k}_tensor": v for k, v in tensors.items()},
         d_row_tensor=d, d_col_tensor=None, sfa_tensor=None,
     )  # fmt: skip
-    torch.cuda.synchronize()
+    assert torch.cuda.current_device() == 0
+    torch.cuda.synchronize(name)
     close(d, want["d_row_tensor"])
+    close(device["dprob_tensor"], want["dprob_tensor"])
 
 
 def test_jax_on_cuda() -> None:
