@@ -1,4 +1,5 @@
 // The CUDA backend's grouped_gemm_dglu behind C functions, so that dglu_torch.py can time it and PyTorch in one process.
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -14,6 +15,8 @@ DType type_of(int bits) {
 }
 
 }  // namespace
+
+using PlanPointer = std::shared_ptr<const gemmule::cuda::Plan>;
 
 extern "C" {
 
@@ -35,6 +38,23 @@ struct BenchOperands {
   float* dprob;
   std::uint16_t* dbias;
 };
+
+static gemmule::Operands operands_of(const BenchOperands& o) {
+  gemmule::Operands x;
+  x.m = o.m;
+  x.a = o.a;
+  x.b = o.b;
+  x.b_ptrs = o.b_ptrs;
+  x.padded_offsets = o.offsets;
+  x.alpha = o.alpha;
+  x.beta = o.beta;
+  x.prob = o.prob;
+  x.c_in = o.c;
+  x.d = o.d;
+  x.dprob = o.dprob;
+  x.dbias = o.dbias;
+  return x;
+}
 
 const char* bench_error() {
   return last_error;
@@ -65,37 +85,37 @@ int bench_plan(const BenchOptions* o, void** plan) {
       p.glu_clamp_max = 7;
       p.glu_clamp_min = -7;
     }
-    *plan = new std::shared_ptr<const gemmule::cuda::Plan>(gemmule::cuda::compile(p, 0));
+    *plan = new PlanPointer(gemmule::cuda::compile(p, 0));
   });
 }
 
 void bench_free(void* plan) {
-  delete static_cast<std::shared_ptr<const gemmule::cuda::Plan>*>(plan);
+  delete static_cast<PlanPointer*>(plan);
 }
 
 std::int64_t bench_workspace(const void* plan, std::int64_t m) {
-  const auto& p = *static_cast<const std::shared_ptr<const gemmule::cuda::Plan>*>(plan);
+  const auto& p = *static_cast<const PlanPointer*>(plan);
   return static_cast<std::int64_t>(gemmule::cuda::workspace_size(*p, m));
 }
 
 int bench_execute(const void* plan, const BenchOperands* o, void* workspace, std::int64_t bytes,
                   void* stream) {
   return guarded([&] {
-    gemmule::Operands x;
-    x.m = o->m;
-    x.a = o->a;
-    x.b = o->b;
-    x.b_ptrs = o->b_ptrs;
-    x.padded_offsets = o->offsets;
-    x.alpha = o->alpha;
-    x.beta = o->beta;
-    x.prob = o->prob;
-    x.c_in = o->c;
-    x.d = o->d;
-    x.dprob = o->dprob;
-    x.dbias = o->dbias;
-    gemmule::cuda::execute(**static_cast<const std::shared_ptr<const gemmule::cuda::Plan>*>(plan), x,
-                           workspace, static_cast<std::size_t>(bytes), gemmule::Stream{stream});
+    gemmule::cuda::execute(**static_cast<const PlanPointer*>(plan), operands_of(*o), workspace,
+                           static_cast<std::size_t>(bytes), gemmule::Stream{stream});
+  });
+}
+
+/// Host time of one of `calls` calls in a row on the default stream.
+int bench_host_seconds(const void* plan, const BenchOperands* o, void* workspace, std::int64_t bytes,
+                       int calls, double* seconds) {
+  return guarded([&] {
+    using Clock = std::chrono::steady_clock;
+    const auto begin = Clock::now();
+    for (int i = 0; i < calls; ++i)
+      gemmule::cuda::execute(**static_cast<const PlanPointer*>(plan), operands_of(*o), workspace,
+                             static_cast<std::size_t>(bytes), {});
+    *seconds = std::chrono::duration<double>(Clock::now() - begin).count() / calls;
   });
 }
 }

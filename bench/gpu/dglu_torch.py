@@ -6,14 +6,13 @@ LIBRARY is libgemmule_bench_gpu.so of this build. Random data; medians of CUDA-e
   peers    six model shapes: torch grouped_mm alone (GEMM only), grouped_mm + torch.compile epilogue, and ours
   options  cost of every option relative to ours without it, timed in turn so that both see the same clocks
   small    128 experts of 256 rows, the same rows in 16 experts, and a skewed routing
-  host     host time of one execute() call
+  host     host time of one execute() call, ten in a row between synchronizations
 """
 import ctypes as ct
 import math
 import random
 import subprocess
 import sys
-import time
 
 import torch
 
@@ -185,27 +184,24 @@ def small(library):
     hot = 32768 * 2 // 5 // 256 * 256
     rest, live = (32768 - hot) // 256, 95
     skewed = [0] * 32 + [256 * (rest // live + (i < rest % live)) for i in range(live)] + [hot]
-    for name, rows in (("128 x 256", [256] * 128), ("16 x 2048", [2048] * 16), ("one expert 40 %, 32 of 128 empty", skewed)):
-        batch = Batch(rows, 1536, 2048)
-        gemm, mine = round_robin_ms([batch.gemm, Ours(library, batch)])
-        print(f"{name:32s} grouped_mm {gemm:.4f} ms, ours {mine:.4f} ms {batch.flops / mine * 1e-9:.0f} TFLOP/s", flush=True)
+    routings = {"16 x 2048": [2048] * 16, "128 x 256": [256] * 128, "one expert 40 %, 32 of 128 empty": skewed}
+    batches = [Batch(rows, 1536, 2048) for rows in routings.values()]
+    times = round_robin_ms([batch.gemm for batch in batches] + [Ours(library, batch) for batch in batches])
+    for name, batch, gemm, mine in zip(routings, batches, times, times[len(batches):]):
+        print(f"{name:32s} grouped_mm {gemm:.4f} ms, ours {mine:.4f} ms {batch.flops / mine * 1e-9:.0f} TFLOP/s, "
+              f"{times[len(batches)] / mine:.3f} of equal groups", flush=True)
 
 
 def host(library):
-    batch = Batch([256], 64, 64)
+    batch, calls = Batch([256], 64, 64), 10
     for name, o in {"one launch": {}, **OPTIONS}.items():
-        ours = Ours(library, batch, **o)
-        for _ in range(100):
-            ours.library.bench_execute(ours.plan, ct.byref(ours.operands), ours.scratch, ours.bytes, None)
-        torch.cuda.synchronize()
-        times = []
-        for _ in range(50):
-            begin = time.perf_counter()
-            for _ in range(10):
-                ours.library.bench_execute(ours.plan, ct.byref(ours.operands), ours.scratch, ours.bytes, None)
-            times.append((time.perf_counter() - begin) / 10)
+        ours, seconds, times = Ours(library, batch, **o), ct.c_double(), []
+        for _ in range(60):
+            ours.check(library.bench_host_seconds(ours.plan, ct.byref(ours.operands), ours.scratch, ours.bytes, calls,
+                                                  ct.byref(seconds)))
             torch.cuda.synchronize()
-        print(f"execute(), {name}: {sorted(times)[25] * 1e6:.2f} us of host time")
+            times.append(seconds.value)
+        print(f"execute(), {name}: {sorted(times)[len(times) // 2] * 1e6:.2f} us of host time")
 
 
 def main():

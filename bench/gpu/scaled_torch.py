@@ -6,8 +6,8 @@ LIBRARY is libgemmule_bench_gpu.so of this build. Random data; medians of CUDA-e
   ours     six model shapes: ours and torch's BF16 grouped_mm alone (GEMM only), in turns so that both see the same clocks
   peers    the same, and the pipelines: dequantize + grouped_mm + epilogue, each compiled by torch.compile for the shape and
            timed after the two
-  compile  only compiles the pipelines, into PyTorch's cache (TORCHINDUCTOR_CACHE_DIR): one process per shape. `peers` does
-           that by itself first
+  compile  only compiles the pipelines, into PyTorch's cache (TORCHINDUCTOR_CACHE_DIR), in several processes. `peers` does that
+           by itself first
   options  cost of options relative to ours without them, timed in turn so that both see the same clocks
   small    128 experts of 256 rows, the same rows in 16 experts, and a skewed routing
 """
@@ -276,19 +276,25 @@ def shapes_table(library, args, with_pipelines):
 
 
 def compile_pipelines(args):
-    """Each shape in a process of its own: what torch.compile does itself in parallel is only the last step."""
-    if len(args.shapes) == 1:
+    """Each shape and kind of operands in a process of its own, without workers: torch.compile by itself does only the last
+    step in parallel."""
+    groups = {}
+    for name in args.only:
+        options = WORK[name]
+        groups.setdefault((options["ab"], options.get("dglu", 0) * options["d"]), []).append(name)
+    if len(args.shapes) == 1 and len(groups) == 1:
         experts, rows, n, k = SHAPES[args.shapes[0]]
-        pipeline = pipelines(Batch([rows] * experts, n, k))
+        nvfp4 = any(WORK[name]["ab"] == E2M1 for name in args.only)
+        pipeline = pipelines(Batch([rows] * experts, n, k, nvfp4))
         for name in args.only:
             pipeline(WORK[name])()
         torch.cuda.synchronize()
         return
     begin = time.perf_counter()
-    threads = str(max(1, (os.cpu_count() or 1) // len(args.shapes)))
-    environment = {"TORCHINDUCTOR_COMPILE_THREADS": threads, **os.environ}
-    command = [sys.executable, __file__, args.library, "compile", "--only", ",".join(args.only), "--shapes"]
-    running = [subprocess.Popen([*command, shape], env=environment) for shape in args.shapes]
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}
+    command = [sys.executable, __file__, args.library, "compile"]
+    running = [subprocess.Popen([*command, "--only", ",".join(names), "--shapes", shape], env=environment)
+               for shape in args.shapes for names in groups.values()]
     if any([process.wait() for process in running]):
         raise RuntimeError("a process that compiles pipelines failed")
     print(f"pipelines compiled in {time.perf_counter() - begin:.0f} s", flush=True)
