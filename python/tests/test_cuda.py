@@ -294,10 +294,9 @@ def test_compiled_and_captured_on_the_other_device() -> None:
     compiled = torch.compile(lambda kwargs: dict(wrapper(**kwargs).items()), fullgraph=True, backend="aot_eager")
     expect_on(compiled(there), want, "cuda:1")
     there["dprob_tensor"].zero_()
-    with torch.cuda.device(1):
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            got = wrapper(**there)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.device(1), torch.cuda.graph(graph, stream=torch.cuda.Stream("cuda:1")):  # its default may be of cuda:0
+        got = wrapper(**there)
     graph.replay()
     expect_on(got, want, "cuda:1")
 

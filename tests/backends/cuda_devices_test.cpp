@@ -147,14 +147,14 @@ TEST_P(CudaDevices, ACallIsCapturedWhileTheOtherDeviceIsCurrent) {
   const Graphs graphs;
   Graphs::Handle graph = nullptr, executable = nullptr;
   constexpr int global_mode = 0;
+  const cuda::ContextScope scope(cuda::primary_context(1));
+  cuda::check(graphs.begin(stream, global_mode), "cuStreamBeginCapture");
   {
     const cuda::ContextScope elsewhere(cuda::primary_context(0));
-    cuda::check(graphs.begin(stream, global_mode), "cuStreamBeginCapture");
     on_device.enqueue();
-    cuda::check(graphs.end(stream, &graph), "cuStreamEndCapture");
     EXPECT_EQ(current_context(), cuda::primary_context(0));
   }
-  const cuda::ContextScope scope(cuda::primary_context(1));
+  cuda::check(graphs.end(stream, &graph), "cuStreamEndCapture");
   cuda::check(graphs.instantiate(&executable, graph, 0), "cuGraphInstantiate");
   for (int repeat = 0; repeat < 2; ++repeat) {
     on_device.problem.reset();
