@@ -21,10 +21,18 @@ GEMMULE_HD float srelu_clamped(float x, float s, float s_rcp) {
   return c * c;
 }
 
+/// left * right. Kept apart so that a sum of such terms may round once instead of twice.
+struct Term {
+  float left;
+  float right;
+  GEMMULE_HD operator float() const { return left * right; }
+  GEMMULE_HD float added_to(float sum) const { return multiply_add(left, right, sum); }
+};
+
 struct Gradient {
   float gate;
   float input;
-  float dprob;
+  Term dprob;
 };
 
 /// Forward: prob * gate * sigmoid(gate) * input.
@@ -32,7 +40,7 @@ GEMMULE_HD Gradient dswiglu(float r, float gate, float input, float prob) {
   const float s = sigmoid(gate);
   const float swish = gate * s;
   const float rp = r * prob;
-  return {((rp * input) * s) * (1.0f + gate * (1.0f - s)), rp * swish, (input * swish) * r};
+  return {((rp * input) * s) * multiply_add(gate, 1.0f - s, 1.0f), rp * swish, {input * swish, r}};
 }
 
 struct GegluParams {
@@ -54,13 +62,14 @@ GEMMULE_HD Gradient dgeglu(float r, float gate, float input, float prob, const G
   const float yu = below < lo ? lo : below;
   const float linear = yu + params.linear_offset;
   const float scaled = params.alpha * yg;
-  const float s = sigmoid_bounded(scaled, params.alpha >= 0.0f ? params.alpha * hi : float_of(infinity_bits));
+  const float s = sigmoid(scaled);
   // A value that its clamp left as it is lies within the inclusive bounds; NaN does not.
   const float gate_filter = yg == gate ? (params.value_filter ? gate : 1.0f) : 0.0f;
   const float input_filter = yu == input ? (params.value_filter ? input : 1.0f) : 0.0f;
   const float rps = (r * prob) * s;
-  return {((rps * (1.0f + scaled * (1.0f - s))) * linear) * gate_filter, (rps * yg) * input_filter,
-          ((r * s) * linear) * yg};
+  return {((rps * multiply_add(scaled, 1.0f - s, 1.0f)) * linear) * gate_filter,
+          (rps * yg) * input_filter,
+          {(r * s) * linear, yg}};
 }
 
 struct SituParams {
@@ -77,7 +86,7 @@ GEMMULE_HD Gradient dsituglu_product(float r, float g, float dg, float input, fl
   const float t = tanh(input * params.rcp_beta2);
   const float u = params.beta2 * t;
   const float rp = r * prob;
-  return {(rp * u) * dg, (rp * g) * (1.0f - t * t), (r * g) * u};
+  return {(rp * u) * dg, (rp * g) * (1.0f - t * t), {r * g, u}};
 }
 
 /// For any beta1: dG/dgate = (1 - t^2) s + beta1 t s (1 - s) with t = tanh(gate / beta1), s = sigmoid(gate).
@@ -91,7 +100,7 @@ GEMMULE_HD Gradient dsituglu_general(float r, float gate, float input, float pro
 /// For beta1 = 4, without the exponential: s = 1/2 + t q and dG/dgate = (1 - t^2)(1/2 + 2 t q^2), q = 1 / (1 + t^2).
 GEMMULE_HD Gradient dsituglu_packed(float r, float gate, float input, float prob, const SituParams& params) {
   const float t = tanh(gate * 0.25f);
-  const float q = reciprocal(1.0f + t * t);
+  const float q = reciprocal_near_one(1.0f + t * t);
   const float s = 0.5f + t * q;
   const float dg = (1.0f - t * t) * (0.5f + (2.0f * t) * (q * q));
   return dsituglu_product(r, (4.0f * t) * s, dg, input, prob, params);

@@ -159,7 +159,7 @@ GEMMULE_DEVICE void dglu_chunk(const DgluOptions& options, const Accumulators& a
                    gate.y * factors.beta, input.y * factors.beta, factors.prob[row]);
       store_pair(d_gate + offset, options.d, x.gate, y.gate);
       store_pair(d_input + offset, options.d, x.input, y.input);
-      if (options.has_dprob) dprob[row] += x.dprob + y.dprob;
+      if (options.has_dprob) dprob[row] = y.dprob.added_to(x.dprob.added_to(dprob[row]));
       if (options.has_dbias) {
         gate_sum = {gate_sum.x + x.gate, gate_sum.y + y.gate};
         input_sum = {input_sum.x + x.input, input_sum.y + y.input};

@@ -110,7 +110,7 @@ struct Sm100Dglu {
                                             gate.at[i] * s.beta, input.at[i] * s.beta, s.prob);
       gate.at[i] = g.gate;
       input.at[i] = g.input;
-      if (options.has_dprob) s.dprob += g.dprob;
+      if (options.has_dprob) s.dprob = g.dprob.added_to(s.dprob);
     }
   }
 
