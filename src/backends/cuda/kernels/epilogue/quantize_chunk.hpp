@@ -160,12 +160,13 @@ GEMMULE_DEVICE void store_scales(const ScaledOptions& options, const ScaledParam
   ptx::store(reinterpret_cast<U32x4*>(to + piece), ptx::load(from.as<U32x4>()));
 }
 
-/// Largest magnitude so far of all values of a chunk.
-GEMMULE_DEVICE void add_maximum(const ChunkValues& y, float& running) {
+/// Largest magnitude of `running` and all values of a chunk.
+GEMMULE_DEVICE float maximum(const ChunkValues& y, float running) {
 #pragma unroll
   for (u32 r = 0; r < fragment::rows; ++r)
 #pragma unroll
     for (u32 i = 0; i < fragment::columns; ++i) running = numerics::amax_step(running, y.row[r][i]);
+  return running;
 }
 
 /// Merges a warp's maximum into *to, whose bits order as integers: -inf or not negative, NaN above all.

@@ -24,10 +24,10 @@ struct ScaledDgluTarget {
   float norm_const;
 };
 
-/// What a thread sums up over the chunks of a tile.
+/// What a thread sums up over the chunks of a tile, in shared memory: registers are scarce.
 struct ScaledDgluSums {
-  float dprob = 0;         ///< of row scaled_line() of the warp
-  float amax[2] = {0, 0};  ///< |gate|, |input|
+  Shared<float> dprob;    ///< of row scaled_line() of the warp
+  Shared<float> amax[2];  ///< |gate|, |input|
 };
 
 GEMMULE_DEVICE numerics::Gradient gradient(const ScaledDgluOptions& options, float r, float gate, float input,
@@ -56,7 +56,7 @@ GEMMULE_DEVICE void gradient_row(const ScaledDgluOptions& options, const Accumul
     const numerics::Gradient d = gradient(options, sum, c_gate * factors.beta, c_input * factors.beta, prob);
     gate[i] = d.gate;
     input[i] = d.input;
-    if (options.has_dprob) dprob += d.dprob;
+    if (options.has_dprob) dprob = d.dprob.added_to(dprob);
   };
 #pragma unroll
   for (u32 pair = 0; pair < fragment::columns / 2; ++pair) {
@@ -88,12 +88,13 @@ GEMMULE_DEVICE void apply(PostOperation operation, ChunkValues& y) {
 
 /// One thread's part of chunk `chunk` of a tile. `accumulators.get(half, element)` counts from the chunk's first element. `from`
 /// is the gate box of C plus box::thread_offset() of its format; D may overwrite C if both formats are of the same size.
-/// `column_sums` points at this warp's 64 sums (has_dbias): gates, then inputs. `target()` is called before D is written,
-/// late, so that what it computes occupies no registers meanwhile.
-template <class Accumulators, class Target>
+/// `column_sums` points at this warp's 64 sums (has_dbias): gates, then inputs. `midway()` is called between the rows;
+/// `target()` before D is written, late, so that what it computes occupies no registers meanwhile.
+template <class Accumulators, class Midway, class Target>
 GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Accumulators& accumulators,
                                       const ScaledDgluFactors& factors, Shared<u8> from, u32 chunk, u32 lane,
-                                      Shared<float> column_sums, ScaledDgluSums& sums, const Target& target) {
+                                      Shared<float> column_sums, const ScaledDgluSums& sums,
+                                      const Midway& midway, const Target& target) {
   const bool by_row = !options.common.quantize && options.post == PostOperation::none;
   ScaledDgluTarget to;
   if (by_row) to = target();
@@ -108,6 +109,7 @@ GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Ac
   box::Raw raw_input = box::load_raw(from.bytes(c_box), c);
 #pragma unroll
   for (u32 r = 0; r < fragment::rows; ++r) {
+    if (r == fragment::rows / 2) midway();
     const u32 loaded = ahead ? r + 1 : r;
     const box::Raw this_gate = raw_gate, this_input = raw_input;
     if (loaded < fragment::rows && loaded > 0) {
@@ -123,7 +125,7 @@ GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Ac
       box::store(row.bytes(d_box), d, input.row[r]);
     }
   }
-  if (options.has_dprob) sums.dprob += join_quad(dprob, JoinSum{});
+  if (options.has_dprob) ptx::store(sums.dprob, ptx::load(sums.dprob) + join_quad(dprob, JoinSum{}));
   if (options.has_dbias) {
     store_column_sums(column_sums, gate);
     store_column_sums(column_sums + 32, input);
@@ -131,8 +133,8 @@ GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Ac
   apply(options.post, gate);
   apply(options.post, input);
   if (options.common.has_amax) {
-    add_maximum(gate, sums.amax[0]);
-    add_maximum(input, sums.amax[1]);
+    ptx::store(sums.amax[0], maximum(gate, ptx::load(sums.amax[0])));
+    ptx::store(sums.amax[1], maximum(input, ptx::load(sums.amax[1])));
   }
   if (by_row) return;
   to = target();

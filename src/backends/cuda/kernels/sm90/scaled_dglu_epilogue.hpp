@@ -1,8 +1,9 @@
 // The epilogue of the block-scaled dGLU kernel: C chunks into shared memory, gradients, D, D_col and scales out of it.
 //
 // Each of the two math warpgroups has a region of shared memory of its own: a ring of C chunks that a feeding warp fills, a
-// chunk of D, the scale codes of its tile, and room for sums. Where C and D have values of one size and D is not quantized,
-// a thread writes D over the C that it has read.
+// chunk of D, the scale codes of its tile, and room for sums. Where sizes allow, D is written where C was. Then a buffer is
+// free for the next C once the store of D has read it, which is asked in the middle of the next chunk: what is left of
+// that hides the way of the C after it.
 #pragma once
 
 #include "epilogue/scaled_dglu_chunk.hpp"
@@ -48,7 +49,7 @@ struct ScaledDgluEpilogue {
     ptx::wait(c_empty(group) + at.index, at.parity ^ 1);
     const ptx::Barrier full = c_full(group) + at.index;
     ptx::arrive_expect_bytes(full, staging.c_bytes);
-    const Shared<u8> to = memory.bytes(group * staging.bytes + at.index * staging.c_bytes);
+    const Shared<u8> to = memory.bytes(group * staging.bytes + at.index * staging.stride);
     const i32 x = static_cast<i32>(2 * column);
     const i32 y = static_cast<i32>(row);
     ptx::load_box(to, &params.common.c, x, y, full, ptx::CachePolicy::evict_first);
@@ -78,6 +79,12 @@ struct ScaledDgluEpilogue {
     const float alpha_squared = alpha * alpha * result_factor;
     ptx::sync_warp();  // the last tile's have been read
     ptx::store(own.memory.bytes(staging.prob).as<float>() + own.thread, prob);
+    const ScaledDgluSums zero = sums(own);
+    if (options.has_dprob) ptx::store(zero.dprob, 0.0f);
+    if (options.common.has_amax) {
+      ptx::store(zero.amax[0], 0.0f);
+      ptx::store(zero.amax[1], 0.0f);
+    }
     if (own.thread % 32 == 0) {
       const Shared<U32x4> to = tile_memory(own);
       ptx::store(to, U32x4{row, column, columns, expert});
@@ -89,11 +96,9 @@ struct ScaledDgluEpilogue {
 
   /// After it.
   GEMMULE_DEVICE void run(Accumulators& accumulators) const {
-    ScaledDgluSums sums;
     u32 chunk = 0;
-    park(accumulators);
     for (;;) {
-      compute_chunk(FirstChunk{accumulators}, chunk, sums);
+      compute_chunk(FirstChunk{accumulators}, chunk);
       finish_chunk(chunk);
       chunk += 1;
       // Known to be uniform: otherwise the compiler takes the next main loop for divergent, and it takes 25 instructions a stage more.
@@ -104,18 +109,15 @@ struct ScaledDgluEpilogue {
     const u32 number = ptx::load(chunk_count(own)) + chunk;
     ptx::sync_warp();
     if (own.thread % 32 == 0) ptx::store(chunk_count(own), number);
-    if (staging.in_place && staging.c_buffers > 1 && own.thread == 0) {
-      ptx::wait_stores_read<0>();
-      ptx::fence_async_shared();  // no arrival may overtake a load (tests/backends/machine_code.hpp)
-      ptx::arrive(c_empty(own.group) + ChunkPlace::of(number - 1, staging.c_buffers).index);
-    }
     const Where tile = where(own);
     if (options.common.quantize) store_tile_scales(own, tile, chunk);
-    if (options.has_dprob) add_dprob(own, tile, sums.dprob);
+    const ScaledDgluSums total = sums(own);
+    if (options.has_dprob) add_dprob(own, tile, ptx::load(total.dprob));
     if (options.common.has_amax) {
-      merge_maximum(params.common.amax + 2 * tile.expert, sums.amax[0]);
-      merge_maximum(params.common.amax + (2 * tile.expert + 1), sums.amax[1]);
+      merge_maximum(params.common.amax + 2 * tile.expert, ptx::load(total.amax[0]));
+      merge_maximum(params.common.amax + (2 * tile.expert + 1), ptx::load(total.amax[1]));
     }
+    if (own.thread == 0) release_before(own, number);
   }
 
   /// After the last tile: shared memory may go once the stores have read it.
@@ -141,6 +143,12 @@ struct ScaledDgluEpilogue {
   }
   /// Chunks before this tile, of all tiles of this warpgroup.
   GEMMULE_DEVICE Shared<u32> chunk_count(const Place& own) const { return tile_memory(own).as<u32>() + 7; }
+  /// This thread's.
+  GEMMULE_DEVICE ScaledDgluSums sums(const Place& own) const {
+    const Shared<float> first = own.memory.bytes(staging.sums).as<float>() + own.thread;
+    const Shared<float> amax = first + (options.has_dprob ? scaled::box_rows : 0);
+    return {first, {amax, amax + scaled::box_rows}};
+  }
   struct Where {
     u32 row;  ///< first of the warpgroup's
     u32 column, columns, expert;
@@ -150,53 +158,21 @@ struct ScaledDgluEpilogue {
     return {words.x, words.y, words.z, words.w};
   }
 
-  /// The last `parked` elements of the second half wait in shared memory for chunk 3: without them there are as many registers
-  /// as the first chunk needs.
-  static constexpr u32 parked = scaled::dglu_parked;
-  static constexpr u32 parked_first = scaled::tile_n / 2 - parked;
-  GEMMULE_DEVICE Shared<U32x4> parked_memory(const Place& own) const {
-    return own.memory.bytes(staging.parked).as<U32x4>() + own.thread;
-  }
-  GEMMULE_DEVICE void park(const Accumulators& accumulators) const {
-    const Place own = place();
-    if (where(own).columns <= (chunks - 1) * fragment::chunk_columns) return;
-#pragma unroll
-    for (u32 i = 0; i < parked; i += 4) {
-      const auto bits = [&](u32 j) {
-        return numerics::bits_of(accumulators[1].get(static_cast<int>(parked_first + i + j)));
-      };
-      ptx::store(parked_memory(own) + i / 4 * ptx::warpgroup_size, U32x4{bits(0), bits(1), bits(2), bits(3)});
-    }
-  }
-
   /// Puts the accumulators of chunk 1, 2 or 3 where those of chunk 0 were: registers cannot be indexed, and unrolled
   /// chunks would not stay in the instruction cache. All of the old ones are replaced, so that they live no longer.
-  GEMMULE_DEVICE void bring_down(Accumulators& accumulators, u32 chunk) const {
+  GEMMULE_DEVICE static void bring_down(Accumulators& accumulators, u32 chunk) {
     constexpr int elements = static_cast<int>(fragment::chunk_elements);
     const auto bring = [&](int next) {
       accumulators[0].bring_down(next * elements, elements);
       accumulators[1].bring_down(next * elements, elements);
     };
     static_assert(chunks == 4);
-    if (chunk == 1) {
+    if (chunk == 1)
       bring(1);
-    } else if (chunk == 2) {
+    else if (chunk == 2)
       bring(2);
-    } else {
-      constexpr int kept = elements - static_cast<int>(parked);
-      accumulators[0].bring_down(3 * elements, elements);
-      accumulators[1].bring_down(3 * elements, kept);
-      const Place own = place();
-#pragma unroll
-      for (u32 i = 0; i < parked; i += 4) {
-        const U32x4 four = ptx::load(parked_memory(own) + i / 4 * ptx::warpgroup_size);
-        const int to = kept + static_cast<int>(i);
-        accumulators[1].put(to, numerics::float_of(four.x));
-        accumulators[1].put(to + 1, numerics::float_of(four.y));
-        accumulators[1].put(to + 2, numerics::float_of(four.z));
-        accumulators[1].put(to + 3, numerics::float_of(four.w));
-      }
-    }
+    else
+      bring(3);
   }
   struct FirstChunk {
     const Accumulators& all;
@@ -219,7 +195,7 @@ struct ScaledDgluEpilogue {
                             : 0;
   }
   GEMMULE_DEVICE Shared<u8> c_box(const Place& own, u32 index) const {
-    return own.memory.bytes(index * staging.c_bytes);
+    return own.memory.bytes(index * staging.stride);
   }
   GEMMULE_DEVICE Shared<u8> d_box(const Place& own, u32 c_index) const {
     return staging.in_place ? c_box(own, c_index) : own.memory.bytes(staging.d);
@@ -228,7 +204,7 @@ struct ScaledDgluEpilogue {
     return own.memory.bytes(staging.column_sums + number % 2 * scaled::column_sum_bytes).as<float>();
   }
 
-  GEMMULE_DEVICE void compute_chunk(const FirstChunk& accumulators, u32 chunk, ScaledDgluSums& sums) const {
+  GEMMULE_DEVICE void compute_chunk(const FirstChunk& accumulators, u32 chunk) const {
     const ScaledOptions& o = options.common;
     const Place own = place();
     const u32 warp = own.thread / 32;
@@ -240,13 +216,16 @@ struct ScaledDgluEpilogue {
     ptx::wait(c_full(own.group) + at.index, at.parity);
     scaled_dglu_chunk(
         options, accumulators, factors, c_box(own, at.index).bytes(box::thread_offset(o.c, own.thread)),
-        chunk, own.thread % 32, column_sums(own, number) + warp * 64, sums, [&] {
+        chunk, own.thread % 32, column_sums(own, number) + warp * 64, sums(own),
+        [&] {
           const Place here = place();
-          if (!staging.in_place) {
-            // The last chunk's store must have read D.
-            if (here.thread == 0) ptx::wait_stores_read<0>();
-            sync_group(here);
-          }
+          if (here.thread == 0 && chunk != 0) release_before(here, ptx::load(chunk_count(here)) + chunk);
+        },
+        [&] {
+          const Place here = place();
+          if (!staging.in_place && here.thread == 0) ptx::wait_stores_read<0>();
+          // Separate, D must have been read by the last chunk's store; quantized in place, C by every thread.
+          if (!staging.in_place || options.common.quantize) sync_group(here);
           const Shared<u8> d =
               d_box(here, chunk_index(here, chunk)).bytes(box::thread_offset(o.d, here.thread));
           const float norm_const = o.quantize ? numerics::float_of(ptx::load(tile_memory(here) + 1).z) : 1.0f;
@@ -270,22 +249,25 @@ struct ScaledDgluEpilogue {
     if (thread == 0) {
       const Shared<u8> d = d_box(own, ChunkPlace::of(number, staging.c_buffers).index);
       store_chunk(d, d.bytes(2 * scaled::box_bytes(options.common.d)), where(own), chunk);
-      release_c(own, number, chunk);
+      release_c(own, number);
     }
     if (options.has_dbias && thread < 64)
       store_column_sum(thread, column_sums(own, number), where(own), chunk);
   }
 
-  /// In place, a buffer is free once its store has read it: the last one's, so that this one's need not be waited for.
-  GEMMULE_DEVICE void release_c(const Place& own, u32 number, u32 chunk) const {
-    u32 released = number;
-    if (staging.in_place && staging.c_buffers == 1) ptx::wait_stores_read<0>();
-    if (staging.in_place && staging.c_buffers > 1) {
-      if (chunk == 0) return;
-      ptx::wait_stores_read<1>();
-      released = number - 1;
-    }
-    ptx::arrive(c_empty(own.group) + ChunkPlace::of(released, staging.c_buffers).index);
+  /// By thread 0, when every thread has written D of chunk `number`: its buffer, if the store need not be waited for or there
+  /// is no other.
+  GEMMULE_DEVICE void release_c(const Place& own, u32 number) const {
+    if (staging.in_place && staging.c_buffers > 1) return;
+    if (staging.in_place) ptx::wait_stores_read<0>();
+    ptx::arrive(c_empty(own.group) + ChunkPlace::of(number, staging.c_buffers).index);
+  }
+  /// By thread 0, later: the buffer of the chunk before `number`, whose store is the last one issued.
+  GEMMULE_DEVICE void release_before(const Place& own, u32 number) const {
+    if (!staging.in_place || staging.c_buffers == 1) return;
+    ptx::wait_stores_read<0>();
+    ptx::fence_async_shared();  // no arrival may overtake a load (tests/backends/machine_code.hpp)
+    ptx::arrive(c_empty(own.group) + ChunkPlace::of(number - 1, staging.c_buffers).index);
   }
 
   /// `end`: chunks that exist.

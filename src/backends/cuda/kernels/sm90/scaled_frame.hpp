@@ -5,6 +5,12 @@
 
 namespace gemmule::kernels {
 
+/// Which of the math warpgroups this is.
+GEMMULE_DEVICE u32 math_group() {
+  return ptx::shuffle(ptx::reread_thread_index(), 0) / ptx::warpgroup_size -
+         (scaled::threads / ptx::warpgroup_size - scaled::groups);
+}
+
 /// The frame of both kernels. `Operator` has
 ///   static constexpr bool feeds_c;                       warp 1 of the feeding warpgroup reads the tiles and runs feed_c()
 ///   static void init_barriers(const Layout&, Barrier first);
@@ -61,12 +67,12 @@ GEMMULE_DEVICE void run_scaled(const Options& options, const Params& params, con
     ptx::raise_registers<ScaledMainloop::math_registers>();
     op.start();
     // What goes from tile to tile must be uniform, for then it takes none of the registers that dGLU's epilogue leaves: no
-    // branch may depend on what the compiler does not know to be the same in the whole warp.
-    const u32 group = role - 2;
+    // branch may depend on what the compiler does not know to be the same in the whole warp. Nor is the group kept.
     for (u32 tiles = 0;; ++tiles) {
       RingState tile_at{tiles % TileRing::size, tiles / TileRing::size % 2};
       const RowTile tile = read_row_tile(loop.shared.tiles, tile_at);
       if (tile.row == end_of_tiles) break;
+      const u32 group = math_group();
       if (tile.rows <= group * 128) {
         loop.skip_tile(tiles);
         continue;
@@ -79,7 +85,7 @@ GEMMULE_DEVICE void run_scaled(const Options& options, const Params& params, con
       own.multiply_tile(tile, group, sums, tiles);
       op.epilogue(sums, tile, group);
     }
-    op.finish(group);
+    op.finish(math_group());
   }
 }
 

@@ -52,6 +52,8 @@ struct ScaledSrelu {
   GEMMULE_DEVICE void begin(const RowTile&, u32) const {}
 
   GEMMULE_DEVICE void epilogue(ScaledAccumulators& sums, const RowTile& tile, u32 group) {
+    thread = ptx::reread_thread_index() %
+             ptx::warpgroup_size;  // what follows from it occupies no registers before
     const ScaledOptions& common = options.common;
     const u32 row = tile.row + group * 128;
     const SreluFactors f = factors(tile, row);
