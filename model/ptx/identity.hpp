@@ -14,6 +14,9 @@ inline u32 thread_index() {
 inline u32 reread_thread_index() {
   return thread_index();
 }
+inline u64 computed_here(u64 value) {
+  return value;
+}
 inline u32 lane_index() {
   return static_cast<u32>(model::current().lane);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "engine/machine.hpp"
@@ -44,16 +45,31 @@ ptx::U32x4 words_with(KernelFormat ab, u32 index, u32 code) {
   return {words[0], words[1], words[2], words[3]};
 }
 
+/// How a value of an operand was multiplied by its scale: as BF16, or as FP16 by the factor in `fp16`.
+struct PairFactor {
+  expand::Factor bf16;
+  u32 fp16;
+};
+
+PairFactor factor_of(const ScaledOptions& o, u32 scales, u32 block) {
+  const u32 selector = expand::scale_selector(o, block);
+  if (expand::always_fp16(o)) return {{}, expand::fp16_factor(o, scales, selector, 0)};
+  return {expand::factor(o, scales, selector), 0};
+}
+
 /// Value `index` of 16 bytes after expansion, by the documented place of each value.
-float expanded(const ScaledOptions& o, const ptx::U32x4& words, u32 index, const expand::Factor& factor) {
-  const bool fp4 = o.ab == KernelFormat::e2m1;
+float expanded(const ScaledOptions& o, const ptx::U32x4& words, u32 index, const PairFactor& factor) {
+  const bool fp4 = o.ab == KernelFormat::e2m1, fp16 = expand::always_fp16(o);
   const u32 step = fp4 ? index / 16 : 0, in_step = index % 16;
   const u32 word = fp4 ? in_step / 8 : in_step / 4, in_word = fp4 ? in_step % 8 : in_step % 4;
-  const u32 pair = fp4 ? word * 4 + in_word % 4 : word * 2 + in_word / 2;
-  const bool high = fp4 ? in_word >= 4 : in_word % 2 == 1;
-  const ptx::U32x2 two = expand::slice_pairs(o, words, step, pair / 2, factor);
+  const u32 fp4_pair = fp16 ? (1 - in_word % 2) * 2 + in_word / 4 : in_word % 4;
+  const u32 pair = fp4 ? word * 4 + fp4_pair : word * 2 + in_word / 2;
+  const bool high = fp4 && fp16 ? in_word / 2 % 2 == 1 : fp4 ? in_word >= 4 : in_word % 2 == 1;
+  const ptx::U32x2 two = fp16 ? expand::fp16_slice_pairs(o, words, step, pair / 2, factor.fp16)
+                              : expand::slice_pairs(o, words, step, pair / 2, factor.bf16);
   const u32 bits = pair % 2 == 0 ? two.x : two.y;
-  return numerics::decode_bf16(static_cast<numerics::u16>(high ? bits >> 16 : bits & 0xffff));
+  const auto half = static_cast<numerics::u16>(high ? bits >> 16 : bits & 0xffff);
+  return fp16 ? numerics::decode_fp16(half) : numerics::decode_bf16(half);
 }
 
 bool same(double a, double b) {
@@ -73,8 +89,7 @@ TEST(Expand, EveryByteWithEveryScale) {
     const double unit = 1 / std::sqrt(static_cast<double>(expand::result_factor(o)));
     for (u32 code = 0; code < 256; ++code) {
       const u32 block = code % 4;
-      const expand::Factor factor = expand::factor(o, 0x99999999u ^ (0x99u ^ code) << (8 * block),
-                                                   expand::scale_selector(o, block, true));
+      const PairFactor factor = factor_of(o, 0x99999999u ^ (0x99u ^ code) << (8 * block), block);
       const double scale =
           static_cast<double>(o.scale == ScaleFormat::e4m3 ? numerics::decode_e4m3(static_cast<u8>(code))
                                                            : numerics::decode_e8m0(static_cast<u8>(code)));
@@ -96,27 +111,36 @@ TEST(Expand, EveryByteWithEveryScale) {
 }
 
 TEST(Expand, EveryPlaceOfAValue) {
-  for (const KernelFormat ab : {KernelFormat::e4m3, KernelFormat::e5m2, KernelFormat::e2m1}) {
+  const std::pair<KernelFormat, ScaleFormat> operands[] = {{KernelFormat::e4m3, ScaleFormat::e8m0},
+                                                           {KernelFormat::e5m2, ScaleFormat::e8m0},
+                                                           {KernelFormat::e2m1, ScaleFormat::e8m0},
+                                                           {KernelFormat::e2m1, ScaleFormat::e4m3}};
+  for (const auto& [ab, scale] : operands) {
     ScaledOptions o;
     o.ab = ab;
-    const expand::Factor one = expand::factor(o, 127, expand::scale_selector(o, 0, true));
+    o.scale = scale;
+    const double unit = 1 / std::sqrt(static_cast<double>(expand::result_factor(o)));
+    const PairFactor one = factor_of(o, scale == ScaleFormat::e8m0 ? 127 : 0x38, 0);
     for (u32 index = 0; index < 128 / kernels::bits_of(ab); ++index) {
       for (u32 code = 0; code < 1u << kernels::bits_of(ab); ++code)
         ASSERT_TRUE(same(static_cast<double>(expanded(o, words_with(ab, index, code), index, one)),
-                         value_of(ab, code)))
+                         value_of(ab, code) * unit))
             << "value " << index << ", code " << code;
     }
   }
 }
 
 TEST(Expand, ABlockThatDoesNotExistScalesZeroToZero) {
+  for (u32 blocks = 0; blocks <= 6; ++blocks)
+    EXPECT_EQ(expand::existing_scales(0x91A2B3C4u, blocks),
+              blocks == 0 ? 0 : 0x91A2B3C4u & 0xFFFFFFFFu >> 8 * (4 - std::min(blocks, 4u)));
   for (const ScaleFormat scale : {ScaleFormat::e8m0, ScaleFormat::e4m3}) {
     ScaledOptions o;
     o.ab = KernelFormat::e2m1;
     o.scale = scale;
     const u32 nan = scale == ScaleFormat::e4m3 ? 0x7F7F7F7Fu : 0xFFFFFFFFu;
-    EXPECT_EQ(expanded(o, {}, 0, expand::factor(o, nan, expand::scale_selector(o, 1, false))), 0.0f);
-    EXPECT_TRUE(std::isnan(expanded(o, {}, 0, expand::factor(o, nan, expand::scale_selector(o, 1, true)))));
+    EXPECT_EQ(expanded(o, {}, 0, factor_of(o, expand::existing_scales(nan, 1), 1)), 0.0f);
+    EXPECT_TRUE(std::isnan(expanded(o, {}, 0, factor_of(o, expand::existing_scales(nan, 2), 1))));
   }
 }
 
@@ -133,12 +157,12 @@ TEST(Expand, EveryByteWithEveryScaleOfAWindowAsFp16) {
         const bool counts = code >= window.lowest;
         if (counts && largest - code > window.span) continue;
         const u32 block = code % 4;
-        const u32 factor = expand::fp16_factor(code << (8 * block), expand::scale_selector(o, block, true),
-                                               base * 0x00010001u);
+        const u32 factor =
+            expand::fp16_factor(o, code << (8 * block), expand::scale_selector(o, block), base * 0x00010001u);
         const double scale = static_cast<double>(numerics::decode_e8m0(static_cast<u8>(code)));
         for (u32 x = 0; x < 256; ++x) {
           const ptx::U32x2 pairs =
-              expand::fp16_slice_pairs(ab, words_with(ab, x % 16, x), x % 16 / 4, factor);
+              expand::fp16_slice_pairs(o, words_with(ab, x % 16, x), 0, x % 16 / 4, factor);
           const u32 pair = x % 4 < 2 ? pairs.x : pairs.y;
           const double got = static_cast<double>(
               numerics::decode_fp16(static_cast<numerics::u16>(x % 2 == 0 ? pair & 0xffff : pair >> 16)));

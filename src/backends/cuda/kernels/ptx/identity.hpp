@@ -23,6 +23,12 @@ GEMMULE_DEVICE u32 reread_thread_index() {
   return value;
 }
 
+/// `value`, computed before whatever volatile follows.
+GEMMULE_DEVICE u64 computed_here(u64 value) {
+  asm volatile("" : "+l"(value));
+  return value;
+}
+
 /// %laneid
 GEMMULE_DEVICE u32 lane_index() {
   u32 value;

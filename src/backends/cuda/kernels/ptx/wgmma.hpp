@@ -191,30 +191,6 @@ requires(N >= 256) GEMMULE_DEVICE void multiply_width(Width<256>, Accumulator<N>
 
 // ... d, {a0, a1, a2, a3}, b, scale_d, 1, 1, transpose_b;  a in registers; both operands BF16, or FP16.
 // The operands' type, "f16" or "bf16", is part of the text.
-#define GEMMULE_MULTIPLY_64(type)                                                                        \
-  asm volatile(                                                                                          \
-      "{\n"                                                                                              \
-      ".reg .pred p;\n"                                                                                  \
-      "setp.ne.u32 p, %37, 0;\n"                                                                         \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                        \
-      " {"                                                                                               \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                           \
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                \
-      "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n"                                                       \
-      "}"                                                                                                \
-      : GEMMULE_ACCUMULATORS_16(0), GEMMULE_ACCUMULATORS_16(16)                                          \
-      : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "l"(__builtin_bit_cast(u64, b)), \
-        "r"(static_cast<u32>(accumulate)), "n"(b_mn_major ? 1 : 0))
-
-template <bool fp16, bool b_mn_major, int N>
-requires(N >= 64) GEMMULE_DEVICE void multiply_width(Width<64>, Accumulator<N>& d, const OperandA& a,
-                                                     MatrixDescriptor b, bool accumulate) {
-  if constexpr (fp16)
-    GEMMULE_MULTIPLY_64("f16");
-  else
-    GEMMULE_MULTIPLY_64("bf16");
-}
-
 #define GEMMULE_MULTIPLY_128(type)                                                                       \
   asm volatile(                                                                                          \
       "{\n"                                                                                              \
@@ -243,7 +219,6 @@ requires(N >= 128) GEMMULE_DEVICE void multiply_width(Width<128>, Accumulator<N>
 }
 
 #undef GEMMULE_MULTIPLY_128
-#undef GEMMULE_MULTIPLY_64
 #undef GEMMULE_ACCUMULATORS_16
 #undef GEMMULE_ACCUMULATORS_4
 

@@ -1,19 +1,24 @@
-// Expansion of block-scaled operands to BF16 pairs, in registers.
+// Expansion of block-scaled operands to BF16 or FP16 pairs, in registers.
 //
 // A "word" holds 4 consecutive FP8 or 8 consecutive FP4 values. It becomes 2 or 4 pairs:
-//   FP8  pair i = values 2 i and 2 i + 1             FP4  pair i = values i and i + 4
+//   FP8          pair i = values 2 i and 2 i + 1
+//   FP4, BF16    pair i = values i and i + 4
+//   FP4, FP16    pairs 0, 1 = values 1 and 3, 5 and 7; pairs 2, 3 = values 0 and 2, 4 and 6
 // Which values share a pair does not matter to a product, as long as A and B agree.
 //
 // FP8 values become exact BF16 (over FP16 and FP32, so that NaN and infinity take no instruction of their own) and are multiplied
 // by the scale, 2^(code - 127) as BF16: the product has at most 4 significant bits, so it is exact whenever BF16 has the
-// exponent. (The sign of a product that is zero is lost.) FP4 values are moved into place as BF16 numbers 2^126 times too small; one multiplication corrects that, a second
-// one scales. With e4m3 scales both are one: the scale is taken 2^-7 times, so that the factor 2^126 fits, and
-// the sums are result_factor() too small.
+// exponent. (The sign of a product that is zero is lost.) FP4 values with e8m0 scales are moved into place as BF16 numbers 2^126 times
+// too small; one multiplication corrects that, a second one scales.
 //
 // FP8 has a shorter way where the scales of a tile lie close together, which they nearly always do: FP16 holds every e4m3
 // number times a power of two from a window of 22 (e5m2: 9). Scales are then taken relative to the largest one of the tile,
 // and the sums are multiplied by a power of two afterwards: one instruction expands a pair, one scales it, and both products and sums
 // are the same as with BF16. scale_window.hpp finds out which tiles allow it.
+//
+// FP4 with e4m3 scales always takes FP16: values are moved into place as FP16 numbers 2^14 times too small, and what they are
+// multiplied by is the scale itself. Products are multiples of 2^-24, which FP16 holds down to its smallest subnormal number, of
+// at most 6 significant bits: exact. The sums are result_factor() too small.
 #pragma once
 
 #include "ptx/convert.hpp"
@@ -47,9 +52,13 @@ GEMMULE_DEVICE u32 fp4_pair(u32 word) {
 }
 inline constexpr u32 two_to_126 = 0x7E807E80u;  ///< BF16 pair
 
+/// Whether FP16 serves every tile.
+GEMMULE_HD constexpr bool always_fp16(const ScaledOptions& options) {
+  return options.scale == ScaleFormat::e4m3;
+}
 /// What the sums of products must be multiplied by.
 GEMMULE_HD constexpr float result_factor(const ScaledOptions& options) {
-  return options.scale == ScaleFormat::e4m3 ? 16384.0f : 1.0f;
+  return always_fp16(options) ? 0x1p28f : 1.0f;
 }
 
 /// What a pair is multiplied by, and, of FP8, what is added: zero, or NaN where the scale is NaN.
@@ -66,18 +75,14 @@ GEMMULE_DEVICE Factor e8m0_factor(const ScaledOptions& options, u32 codes) {
   return {scale, ptx::multiply_bf16(scale, 0)};
 }
 
-/// Of two e4m3 scales, in the low two bytes: 2^119 times as large. NaN is NaN.
-GEMMULE_DEVICE Factor e4m3_factor(u32 codes) {
-  const float two_to_119 = numerics::float_of((127u + 119u) << 23);
-  const ptx::F32x2 scales = ptx::unpack_fp16(ptx::expand_e4m3<0>(codes));
-  return {ptx::pack_bf16(scales.x * two_to_119, scales.y * two_to_119), 0};
+/// Of four scales, the first `blocks`, and zeros for the others: their data is zero, and what lies in place of their scales must not turn it
+/// into NaN.
+GEMMULE_DEVICE u32 existing_scales(u32 scales, u32 blocks) {
+  return blocks >= 4 ? scales : scales & ((1u << 8 * blocks) - 1);
 }
-
-/// For factor(): selects byte `block` of four scales, or zeros if the block lies past the last one: its data is zero, and
-/// what lies in its place must not turn it into NaN.
-GEMMULE_DEVICE u32 scale_selector(const ScaledOptions& options, u32 block, bool exists) {
-  if (options.scale == ScaleFormat::e4m3) return exists ? block * 0x11u : 0x44u;
-  return exists ? 0x4040u + block * 0x0101u : 0x4444u;
+/// For factor() and fp16_factor(): selects byte `block` of four scales.
+GEMMULE_DEVICE u32 scale_selector(const ScaledOptions& options, u32 block) {
+  return options.scale == ScaleFormat::e4m3 ? block * 0x11u : 0x4040u + block * 0x0101u;
 }
 /// Difference between the selectors of neighbouring bytes.
 GEMMULE_HD constexpr u32 next_scale(const ScaledOptions& options) {
@@ -85,14 +90,12 @@ GEMMULE_HD constexpr u32 next_scale(const ScaledOptions& options) {
 }
 /// The factor of both values of a pair.
 GEMMULE_DEVICE Factor factor(const ScaledOptions& options, u32 scales, u32 selector) {
-  const u32 codes = ptx::permute_bytes(scales, 0, selector);
-  return options.scale == ScaleFormat::e4m3 ? e4m3_factor(codes) : e8m0_factor(options, codes);
+  return e8m0_factor(options, ptx::permute_bytes(scales, 0, selector));
 }
 
 GEMMULE_DEVICE u32 scaled(const ScaledOptions& options, u32 pair, const Factor& factor) {
   if (options.ab != Format::e2m1) return ptx::multiply_add_bf16(pair, factor.scale, factor.addend);
-  if (options.scale == ScaleFormat::e8m0) pair = ptx::multiply_bf16(pair, two_to_126);
-  return ptx::multiply_bf16(pair, factor.scale);
+  return ptx::multiply_bf16(ptx::multiply_bf16(pair, two_to_126), factor.scale);
 }
 
 /// Pairs 2 s' and 2 s' + 1 of a word, scaled: of an FP8 word s' = 0, of an FP4 word s' < 2.
@@ -105,7 +108,7 @@ GEMMULE_DEVICE U32x2 pairs(const ScaledOptions& options, u32 word, const Factor&
           scaled(options, fp8_pair<1>(options.ab, word), factor)};
 }
 
-/// The FP16 way. Scale codes below `lowest` count as zero: for them BF16 is not exact either. The largest code of a tile becomes
+/// The FP16 way of FP8. Scale codes below `lowest` count as zero: for them BF16 is not exact either. The largest code of a tile becomes
 /// 2^top; the smallest that is not below `lowest` may be `span` codes less.
 struct Window {
   u32 lowest, span, top;
@@ -127,9 +130,10 @@ GEMMULE_HD constexpr i32 result_exponent(u32 base_a, u32 base_b) {
 GEMMULE_DEVICE u32 fp16_factor_of(u32 codes, u32 bases) {
   return (ptx::max_u16(codes, bases) - bases) << 10;
 }
-/// The factor of both values of a pair.
-GEMMULE_DEVICE u32 fp16_factor(u32 scales, u32 selector, u32 bases) {
-  return fp16_factor_of(ptx::permute_bytes(scales, 0, selector), bases);
+/// The factor of both values of a pair. `bases`: of e8m0 scales. NaN is NaN.
+GEMMULE_DEVICE u32 fp16_factor(const ScaledOptions& options, u32 scales, u32 selector, u32 bases) {
+  const u32 codes = ptx::permute_bytes(scales, 0, selector);
+  return options.scale == ScaleFormat::e4m3 ? ptx::expand_e4m3<0>(codes) : fp16_factor_of(codes, bases);
 }
 /// Values 2 half and 2 half + 1 of an FP8 word as they are.
 GEMMULE_DEVICE u32 fp8_as_fp16(Format format, u32 word, u32 half) {
@@ -137,24 +141,44 @@ GEMMULE_DEVICE u32 fp8_as_fp16(Format format, u32 word, u32 half) {
   return ptx::permute_bytes(word, 0, half == 0 ? 0x1404 : 0x3424);
 }
 
+/// The upper halves of FP16 numbers 2^14 times too small: of the values 1, 3, 5 and 7 of an FP4 word, or of 0, 2, 4 and 6. The sign
+/// stays bit 7 of a byte, the other three bits go to bits 3..1.
+GEMMULE_DEVICE u32 fp4_as_upper_bytes(u32 word, bool odd) {
+  const u32 in_place = odd ? word : word << 4;
+  return (in_place & 0x80808080u) | (in_place >> 3 & 0x0E0E0E0Eu);
+}
+
 GEMMULE_DEVICE u32 word_of(const ptx::U32x4& words, u32 index) {
   return index == 0 ? words.x : index == 1 ? words.y : index == 2 ? words.z : words.w;
 }
 
-/// The two pairs that slice `slice` < 4 takes from 16 bytes: of FP8 word `slice`; of FP4, whose 16 bytes serve two steps
-/// of 4 slices, half of word 2 step + slice / 2.
-GEMMULE_DEVICE U32x2 slice_pairs(const ScaledOptions& options, const ptx::U32x4& words, u32 step, u32 slice,
-                                 const Factor& factor) {
-  if (options.ab != Format::e2m1) return pairs<0>(options, word_of(words, slice), factor);
-  const u32 word = word_of(words, 2 * step + slice / 2);
-  return slice % 2 == 0 ? pairs<0>(options, word, factor) : pairs<1>(options, word, factor);
+/// The word of 16 bytes that slice `slice` < 4 takes its two pairs from: FP8 word `slice`; of FP4, whose 16 bytes serve two steps of 4
+/// slices, half of word 2 step + slice / 2.
+GEMMULE_DEVICE u32 slice_word(const ScaledOptions& options, const ptx::U32x4& words, u32 step, u32 slice) {
+  return word_of(words, options.ab == Format::e2m1 ? 2 * step + slice / 2 : slice);
 }
 
-/// The same as FP16, of FP8.
-GEMMULE_DEVICE U32x2 fp16_slice_pairs(Format format, const ptx::U32x4& words, u32 slice, u32 factor) {
-  const u32 word = word_of(words, slice);
-  return {ptx::multiply_fp16(fp8_as_fp16(format, word, 0), factor),
-          ptx::multiply_fp16(fp8_as_fp16(format, word, 1), factor)};
+GEMMULE_DEVICE U32x2 slice_pairs(const ScaledOptions& options, const ptx::U32x4& words, u32 step, u32 slice,
+                                 const Factor& factor) {
+  const u32 word = slice_word(options, words, step, slice);
+  return options.ab != Format::e2m1 || slice % 2 == 0 ? pairs<0>(options, word, factor)
+                                                      : pairs<1>(options, word, factor);
+}
+
+/// The same as FP16, of FP8 and of FP4 with e4m3 scales.
+GEMMULE_DEVICE U32x2 fp16_slice_pairs(const ScaledOptions& options, const ptx::U32x4& words, u32 step,
+                                      u32 slice, u32 factor) {
+  const u32 word = slice_word(options, words, step, slice);
+  u32 pairs[2];
+  if (options.ab == Format::e2m1) {
+    const u32 bytes = fp4_as_upper_bytes(word, slice % 2 == 0);
+    pairs[0] = ptx::permute_bytes(bytes, 0, 0x1404);
+    pairs[1] = ptx::permute_bytes(bytes, 0, 0x3424);
+  } else {
+    pairs[0] = fp8_as_fp16(options.ab, word, 0);
+    pairs[1] = fp8_as_fp16(options.ab, word, 1);
+  }
+  return {ptx::multiply_fp16(pairs[0], factor), ptx::multiply_fp16(pairs[1], factor)};
 }
 
 }  // namespace expand

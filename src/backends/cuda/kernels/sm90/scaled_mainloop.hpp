@@ -11,8 +11,8 @@
 // 2 s of piece t, and k = 8 + 2 t + {0, 1} is pair 2 s + 1. B is written in the same order. Order of rows and columns:
 // sm90/scaled_fragment.hpp.
 //
-// A math warpgroup works on units of 64 rows x 64 k (4 wgmma): while one is multiplied, the next is expanded. A stage has
-// the units of the first half of the rows, then those of the second: 2 with FP8, 4 with FP4 (128 k).
+// A math warpgroup works on units of 64 rows x 64 k (4 wgmma), the two halves of its rows in turns: while one is multiplied, the
+// next is expanded. An FP8 stage has 2 units, an FP4 stage (128 k) 4.
 //   multiply   | half 0 of stage i | half 1           | half 0 of stage i + 1 | ...
 //   expand     | half 1            | half 0, i + 1    | half 1                | ...
 #pragma once
@@ -125,10 +125,11 @@ struct ScaledMainloop {
   }
 
   /// release() of the buffer from which a value of every load was taken: `values` is made of all of them. The address of the
-  /// arrival depends on it (k is below 2^31), so that the arrival waits for the loads: on H200 it was seen to overtake loads
-  /// that queued behind multiplications with operands in registers, and TMA refilled the buffer before they read it.
-  GEMMULE_DEVICE void release_loaded(Barrier barrier, u32 values) const {
-    release(barrier.bytes(values & params.k >> 31));
+  /// arrival depends on it (`none` is 0, which the compiler does not know), so that the arrival waits for the loads: on H200 it was
+  /// seen to overtake loads that queued behind multiplications with operands in registers, and TMA refilled the buffer before they
+  /// read it.
+  GEMMULE_DEVICE static void release_loaded(Barrier barrier, u32 values, u32 none) {
+    release(barrier.bytes(values & none));
   }
 
   GEMMULE_DEVICE u32 stage_count() const {
@@ -221,19 +222,16 @@ struct ScaledMainloop {
 
   // ---------------------------------------------------------------------------------------------- scales
 
-  /// Which of the 4 scale bytes that a thread reads per row serves its piece t (16 bytes of a row).
+  /// Which of the 4 scale bytes that a thread reads per row serves its piece t (16 bytes of a row), and where in k the stage begins.
   struct Selection {
-    u32 block;  ///< scale_selector() of the first step, if it exists
-    u32 k;      ///< first value of its block
+    u32 block;  ///< scale_selector() of the first step
+    u32 k;
 
     GEMMULE_DEVICE static Selection of(const ScaledOptions& options, u32 t) {
-      const u32 k = t * (scaled::raw_tile_k(options.ab) / 4) / options.vec * options.vec;
-      return {expand::scale_selector(options, k / options.vec % 4, true), k};
+      return {expand::scale_selector(options, t * (scaled::raw_tile_k(options.ab) / 4) / options.vec % 4), 0};
     }
-    GEMMULE_DEVICE u32 at(const ScaledOptions& options, u32 limit, u32 step) const {
-      if (options.vec == 32) return k < limit ? block : expand::scale_selector(options, 0, false);
-      return k + 16 * step < limit ? block + step * expand::next_scale(options)
-                                   : expand::scale_selector(options, 0, false);
+    GEMMULE_DEVICE u32 at(const ScaledOptions& options, u32 step) const {
+      return options.vec == 32 ? block : block + step * expand::next_scale(options);
     }
     /// An FP8 stage has 2 blocks of 32 values, so that every other one needs the upper two.
     GEMMULE_DEVICE void advance(const ScaledOptions& options) {
@@ -241,6 +239,19 @@ struct ScaledMainloop {
       if (options.ab != Format::e2m1) block ^= 2 * expand::next_scale(options);
     }
   };
+
+  /// The 4 scale bytes that a thread reads for piece t in the stage that begins at k, zeros for blocks that do not exist.
+  GEMMULE_DEVICE u32 existing_scales(u32 scales, u32 k, u32 t) const {
+    const u32 first = options.ab != Format::e2m1          ? k / 128 * 128
+                      : scaled::stage_atoms(options) == 2 ? k + t / 2 * 64
+                                                          : k;
+    const u32 left = params.k > first ? params.k - first : 0;
+    return expand::existing_scales(scales, (left + options.vec - 1) / options.vec);
+  }
+  /// Whether that changes anything.
+  GEMMULE_DEVICE bool has_absent_scales(u32 k) const {
+    return k + scaled::raw_tile_k(options.ab) > params.k;
+  }
 
   /// Offset in a stage's scales of the 4 bytes of row 0 of row tile `tile` (2: B) for piece t; row 32 w + r is 4 w + 16 r
   /// further on.
@@ -258,7 +269,7 @@ struct ScaledMainloop {
   template <bool fp16>
   GEMMULE_DEVICE PairFactor<fp16> pair_factor(u32 scales, u32 select, u32 base) const {
     if constexpr (fp16)
-      return expand::fp16_factor(scales, select, base * 0x00010001u);
+      return expand::fp16_factor(options, scales, select, base * 0x00010001u);
     else
       return expand::factor(options, scales, select);
   }
@@ -266,7 +277,7 @@ struct ScaledMainloop {
   GEMMULE_DEVICE U32x2 slice_pairs(const U32x4& words, u32 step, u32 slice,
                                    const PairFactor<fp16>& factor) const {
     if constexpr (fp16)
-      return expand::fp16_slice_pairs(options.ab, words, slice, factor);
+      return expand::fp16_slice_pairs(options, words, step, slice, factor);
     else
       return expand::slice_pairs(options, words, step, slice, factor);
   }
@@ -282,24 +293,20 @@ struct ScaledMainloop {
     for (;;) {
       const RowTile tile = read_row_tile(shared.tiles, tile_at);
       if (tile.row == end_of_tiles) return;
-      Selections selections;
-#pragma unroll
-      for (u32 i = 0; i < selection_count; ++i)
-        selections.of[i] = Selection::of(options, options.b_n_major ? thread / 32 : piece_of(i));
+      Selection selection = Selection::of(options, options.b_n_major ? thread / 32 : 0);
       for (u32 stage = 0; stage < stages; ++stage) {
         ptx::wait(shared.full + at.index, at.parity);
         const bool unpublished = publishes_late() && stage != 0;
         if (options.b_n_major && tile.fp16.use)
-          expand_n_major<true>(at.index, selections.of[0], tile.fp16.base_b, b_at, unpublished);
+          expand_n_major<true>(at.index, selection, tile.fp16.base_b, b_at, unpublished);
         else if (options.b_n_major)
-          expand_n_major<false>(at.index, selections.of[0], 0, b_at, unpublished);
-        else if (options.ab != Format::e2m1 && tile.fp16.use)
-          expand_k_major<true>(at.index, selections, tile.fp16.base_b, b_at, unpublished);
+          expand_n_major<false>(at.index, selection, 0, b_at, unpublished);
+        else if (expand::always_fp16(options) || (options.ab != Format::e2m1 && tile.fp16.use))
+          expand_k_major<true>(at.index, selection, tile.fp16.base_b, b_at, unpublished);
         else
-          expand_k_major<false>(at.index, selections, 0, b_at, unpublished);
+          expand_k_major<false>(at.index, selection, 0, b_at, unpublished);
         at.advance(layout.stages);
-#pragma unroll
-        for (u32 i = 0; i < selection_count; ++i) selections.of[i].advance(options);
+        selection.advance(options);
       }
       if (publishes_late()) publish_b(b_at);
     }
@@ -309,16 +316,13 @@ struct ScaledMainloop {
     return layout.b_buffers > scaled::steps_per_stage(options) + 1;
   }
 
-  /// Scale blocks of a row of B in a step: FP8 has 2 (pieces 0, 1 and 2, 3), FP4 4.
-  static constexpr u32 selection_count = 4;
-  struct Selections {
-    Selection of[selection_count];
-  };
-  GEMMULE_DEVICE u32 piece_of(u32 i) const {
-    return options.ab == Format::e2m1 ? i : i % 2 * 2;
-  }
-  GEMMULE_DEVICE u32 selection_of(u32 t) const {
+  /// Piece t of a row of B, of those that share a scale block: FP8 has 2 blocks (pieces 0, 1 and 2, 3), FP4 4.
+  GEMMULE_DEVICE u32 block_of(u32 t) const {
     return options.ab == Format::e2m1 ? t : t / 2;
+  }
+  /// The selector of that block, where `selection` is that of piece 0.
+  GEMMULE_DEVICE u32 block_selector(const Selection& selection, u32 t, u32 step) const {
+    return selection.block + (Selection::of(options, t).at(options, step) - Selection::of(options, 0).block);
   }
 
   /// Waits for room for the tile of expanded B at b_at.
@@ -336,8 +340,8 @@ struct ScaledMainloop {
   /// A thread expands one row of B: 128-byte rows with the 128-byte swizzle, piece 2 s + i holds pair 2 s + i of pieces 0..3.
   /// `unpublished`: the tile at b_at is complete and not published.
   template <bool fp16>
-  GEMMULE_DEVICE void expand_k_major(u32 stage_index, const Selections& selections, u32 base,
-                                     ScaledRing& b_at, bool unpublished) const {
+  GEMMULE_DEVICE void expand_k_major(u32 stage_index, const Selection& selection, u32 base, ScaledRing& b_at,
+                                     bool unpublished) const {
     const Shared<u8> raw = shared.b.bytes(stage_index * scaled::raw_b_bytes);
     const Shared<u8> scales = shared.scales.bytes(stage_index * scaled::stage_scale_bytes(options));
     const u32 row = fragment::expander_row(thread);
@@ -354,21 +358,23 @@ struct ScaledMainloop {
       words[t] = ptx::load(raw.bytes(row * scaled::raw_row_bytes + ((t ^ row / 2 % 4) << 4)).as<U32x4>());
     if (unpublished) publish_b(b_at);
     release_loaded(shared.empty + stage_index,
-                   words[0].x ^ words[1].x ^ words[2].x ^ words[3].x ^ (scale[0] | scale[1]));
+                   words[0].x ^ words[1].x ^ words[2].x ^ words[3].x ^ (scale[0] | scale[1]), params.k >> 31);
+    if (has_absent_scales(selection.k)) {
+#pragma unroll
+      for (u32 i = 0; i < 2; ++i) scale[i] = existing_scales(scale[i], selection.k, 2 * i);
+    }
 #pragma unroll
     for (u32 step = 0; step < scaled::steps_per_stage(options); ++step) {
-      PairFactor<fp16> factors[selection_count];
+      PairFactor<fp16> factors[4];
 #pragma unroll
-      for (u32 t = 0; t < 4; ++t) {
-        const u32 i = selection_of(t);
-        factors[i] = pair_factor<fp16>(scale[t / 2], selections.of[i].at(options, params.k, step), base);
-      }
+      for (u32 t = 0; t < 4; ++t)
+        factors[block_of(t)] = pair_factor<fp16>(scale[t / 2], block_selector(selection, t, step), base);
       const Shared<u8> to = acquire_b(b_at).bytes(position * 128);
 #pragma unroll
       for (u32 s = 0; s < slices; ++s) {
         U32x2 pairs[4];
 #pragma unroll
-        for (u32 t = 0; t < 4; ++t) pairs[t] = slice_pairs<fp16>(words[t], step, s, factors[selection_of(t)]);
+        for (u32 t = 0; t < 4; ++t) pairs[t] = slice_pairs<fp16>(words[t], step, s, factors[block_of(t)]);
         ptx::store(to.bytes(((2 * s) ^ (position % 8)) << 4).as<U32x4>(),
                    U32x4{pairs[0].x, pairs[1].x, pairs[2].x, pairs[3].x});
         ptx::store(to.bytes(((2 * s + 1) ^ (position % 8)) << 4).as<U32x4>(),
@@ -388,12 +394,16 @@ struct ScaledMainloop {
     const Shared<u8> raw = shared.b.bytes(stage_index * scaled::raw_b_bytes);
     const Shared<u8> scales = shared.scales.bytes(stage_index * scaled::stage_scale_bytes(options));
     const u32 warp = thread / 32, lane = thread % 32, column = 4 * lane;
-    const u32 select = selection.at(options, params.k, 0);
     const u32 in_atom = scale_offset(2, 0) + column % 32 * 16 + column / 32 * 4;
     u32 codes[4];
 #pragma unroll
-    for (u32 i = 0; i < 4; ++i)
-      codes[i] = ptx::permute_bytes(ptx::load(scales.bytes(in_atom + 16 * i).as<u32>()), 0, select);
+    for (u32 i = 0; i < 4; ++i) codes[i] = ptx::load(scales.bytes(in_atom + 16 * i).as<u32>());
+    if (has_absent_scales(selection.k)) {
+#pragma unroll
+      for (u32 i = 0; i < 4; ++i) codes[i] = existing_scales(codes[i], selection.k, warp);
+    }
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) codes[i] = ptx::permute_bytes(codes[i], 0, selection.block);
     // Two columns share a pair.
     PairFactor<fp16> factors[2];
 #pragma unroll
@@ -414,7 +424,7 @@ struct ScaledMainloop {
     u32 loaded = codes[0] ^ codes[1] ^ codes[2] ^ codes[3];
 #pragma unroll
     for (u32 i = 0; i < 16; ++i) loaded ^= words[i];
-    release_loaded(shared.empty + stage_index, loaded);
+    release_loaded(shared.empty + stage_index, loaded, params.k >> 31);
     // wgmma's k of the warp's k is 16 (k / 4) + 8 (k % 4 / 2) + 2 warp + k % 2.
     const u32 to = acquire_b(b_at).address + late * (scaled::tile_k * 128) + (2 * warp + late) * 128;
     u32 first[2];
@@ -474,10 +484,15 @@ struct ScaledMainloop {
     return rows;
   }
 
-  /// `select`: Selection::at() of the step.
+  /// The first step of `rows` comes first.
   template <bool fp16>
-  GEMMULE_DEVICE void expand_rows(Operands& operands, const RawRows& rows, u32 select, u32 base,
+  GEMMULE_DEVICE void expand_rows(Operands& operands, RawRows& rows, const Selection& selection, u32 base,
                                   u32 step) const {
+    if (step == 0 && has_absent_scales(selection.k)) {
+#pragma unroll
+      for (u32 u = 0; u < 2; ++u) rows.scales[u] = existing_scales(rows.scales[u], selection.k, thread % 4);
+    }
+    const u32 select = selection.at(options, step);
 #pragma unroll
     for (u32 u = 0; u < 2; ++u) {
       const PairFactor<fp16> factor = pair_factor<fp16>(rows.scales[u], select, base);
@@ -490,26 +505,29 @@ struct ScaledMainloop {
     }
   }
 
-  template <u32 width, bool fp16>
+  template <bool fp16>
   GEMMULE_DEVICE void multiply_unit(ptx::Accumulator<scaled::tile_n>& sums, const Operands& operands,
-                                    ptx::MatrixDescriptor b) const {
+                                    u64 b_descriptor) const {
+    const auto b = __builtin_bit_cast(ptx::MatrixDescriptor, b_descriptor);
     ptx::fence_accumulators();
 #pragma unroll
     for (u32 s = 0; s < slices; ++s) {
       if (options.b_n_major)
-        ptx::multiply<width, fp16, true>(sums, operands[s], b.advance(s * 16 * 128), true);
+        ptx::multiply<scaled::tile_n, fp16, true>(sums, operands[s], b.advance(s * 16 * 128), true);
       else
-        ptx::multiply<width, fp16, false>(sums, operands[s], b.advance(s * 32), true);
+        ptx::multiply<scaled::tile_n, fp16, false>(sums, operands[s], b.advance(s * 32), true);
     }
     ptx::commit_multiplications();
   }
 
-  GEMMULE_DEVICE ptx::MatrixDescriptor descriptor(u32 b_index) const {
-    return ptx::swizzled_128(shared.expanded.bytes(b_index * scaled::expanded_bytes),
-                             options.b_n_major ? scaled::tile_k * 128 : 16, 1024);
+  /// The bits of the matrix descriptor of a tile of expanded B, computed where this is called.
+  GEMMULE_DEVICE u64 descriptor(u32 b_index) const {
+    return ptx::computed_here(
+        __builtin_bit_cast(u64, ptx::swizzled_128(shared.expanded.bytes(b_index * scaled::expanded_bytes),
+                                                  options.b_n_major ? scaled::tile_k * 128 : 16, 1024)));
   }
 
-  /// Waits for the tile of expanded B at b_at. Then the stage it comes from is there too: whoever expanded it has seen it.
+  /// Waits for the tile of expanded B at b_at.
   GEMMULE_DEVICE u32 await_b(ScaledRing& b_at) const {
     const u32 index = b_at.index;
     ptx::wait(shared.b_full + index, b_at.parity);
@@ -517,103 +535,143 @@ struct ScaledMainloop {
     return index;
   }
 
-  /// Multiplies the group's 128 rows of a tile. Nothing is in flight afterwards.
-  template <u32 width, bool fp16>
-  GEMMULE_DEVICE void main_loop(const RowTile& tile, u32 group, ScaledAccumulators& sums,
-                                u32 tiles_before) const {
-    constexpr u32 most_steps = 2;
-    const u32 steps = scaled::steps_per_stage(options);
+  /// One word of every load.
+  GEMMULE_DEVICE static u32 loaded(const RawRows& rows) {
+    return rows.words[0].x ^ rows.words[1].x ^ rows.scales[0] ^ rows.scales[1];
+  }
+
+  /// Multiplies the group's 128 rows of a tile of FP8. Nothing is in flight afterwards.
+  template <bool fp16>
+  GEMMULE_DEVICE void fp8_loop(const RowTile& tile, u32 group, ScaledAccumulators& sums,
+                               u32 tiles_before) const {
     // With two buffers to spare, B of the next stage is awaited before the last unit of this one is issued, so that the bytes
     // of A arrive meanwhile. Otherwise only raw A is, and after it.
     const bool early = publishes_late();
-    const u32 base = tile.fp16.base_a;
+    const u32 base = tile.fp16.base_a, none = tile.row >> 31;
     const RowOffsets offsets = row_offsets(group);
     const u32 stages = stage_count();
     ScaledRing at = ScaledRing::after(tiles_before * stages, layout.stages);
-    ScaledRing b_at = ScaledRing::after(tiles_before * stages * steps, layout.b_buffers);
+    ScaledRing b_at = ScaledRing::after(tiles_before * stages, layout.b_buffers);
     Selection selection = Selection::of(options, thread % 4);
     Operands operands[2];
     // Not by the first multiplications: those of the second half would find registers that the compiler defines under those
     // of the first.
     sums[0].clear();
     sums[1].clear();
-    u32 b_index[most_steps];
-    u32 last_b = 0;
     ptx::wait(shared.full + at.index, at.parity);
     RawRows rows = load_rows(offsets, at.index, 0);
-    expand_rows<fp16>(operands[0], rows, selection.at(options, params.k, 0), base, 0);
-    b_index[0] = await_b(b_at);
+    expand_rows<fp16>(operands[0], rows, selection, base, 0);
+    u32 b_index = await_b(b_at), last_b = 0, next_b = 0;
     for (u32 stage = 0;;) {
       const bool last = stage + 1 == stages;
-      u32 next_b = 0;
+      const u64 b = descriptor(b_index);
 #pragma unroll
-      for (u32 unit = 0; unit < 2 * most_steps; ++unit) {
-        if (unit >= 2 * steps) break;
-        const u32 half = unit / steps, step = unit % steps, next = unit + 1;
-        const bool stage_ends = next == 2 * steps;
-        if (half == 0 && step > 0) b_index[step] = await_b(b_at);
+      for (u32 half = 0; half < 2; ++half) {
         // The next unit's bytes: their registers are free, and the multiplications hide the way of the bytes.
-        if (next == steps && early) rows = load_rows(offsets, at.index, 1);
-        if (stage_ends) {
-          at.advance(layout.stages);
-          if (early && !last) {
-            next_b = await_b(b_at);
-            rows = load_rows(offsets, at.index, 0);
-          }
-        }
-        multiply_unit<width, fp16>(sums[half], operands[unit % 2], descriptor(b_index[step]));
-        if (stage_ends && last) break;
-        if (next == steps && !early) rows = load_rows(offsets, at.index, 1);
-        if (stage_ends) {
-          selection.advance(options);
-          if (!early) {
-            ptx::wait(shared.full + at.index, at.parity);
-            rows = load_rows(offsets, at.index, 0);
-          }
+        if (half == 1) at.advance(layout.stages);
+        if (early && half == 1 && !last) next_b = await_b(b_at);
+        if (early && (half == 0 || !last)) rows = load_rows(offsets, at.index, 1 - half);
+        multiply_unit<fp16>(sums[half], operands[half], b);
+        if (half == 1 && last) break;
+        if (half == 1) selection.advance(options);
+        if (!early) {
+          if (half == 1) ptx::wait(shared.full + at.index, at.parity);
+          rows = load_rows(offsets, at.index, 1 - half);
         }
         ptx::wait_multiplications<1>();  // for the unit before this one
-        const u32 loaded = rows.words[0].x ^ rows.words[1].x ^ rows.scales[0] ^ rows.scales[1];
-        const u32 waited = early ? 0 : loaded;  // not needed for B, but nothing is lost by it
-        if (unit == 0) {
-          if (stage != 0) release_loaded(shared.b_empty + last_b, waited);
-        } else if (unit > steps) {
-          release_loaded(shared.b_empty + b_index[step - 1], waited);
+        if (half == 0) {
+          if (stage != 0) release(shared.b_empty + last_b);
+          release_loaded(shared.empty + at.index, loaded(rows), none);
         }
-        if (next == steps) release_loaded(shared.empty + at.index, loaded);
-        expand_rows<fp16>(operands[next % 2], rows, selection.at(options, params.k, next % steps), base,
-                          next % steps);
-        if (stage_ends && !early) next_b = await_b(b_at);
+        expand_rows<fp16>(operands[1 - half], rows, selection, base, 0);
+        if (!early && half == 1) next_b = await_b(b_at);
       }
       if (last) {
         ptx::wait_multiplications<0>();
-#pragma unroll
-        for (u32 step = 0; step < most_steps; ++step)
-          if (step < steps) release(shared.b_empty + b_index[step]);
+        release(shared.b_empty + b_index);
         return;
       }
-      last_b = b_index[steps - 1];
-      b_index[0] = next_b;
+      last_b = b_index;
+      b_index = next_b;
+      stage += 1;
+    }
+  }
+
+  /// The same of FP4. Nothing comes between the expansion of a unit and its multiplication; all else takes its time while the
+  /// tensor cores are busy, the bytes of a unit are loaded one unit ahead.
+  template <bool fp16>
+  GEMMULE_DEVICE void fp4_loop(const RowTile& tile, u32 group, ScaledAccumulators& sums,
+                               u32 tiles_before) const {
+    constexpr u32 units = 4;
+    const u32 none = tile.row >> 31;
+    const RowOffsets offsets = row_offsets(group);
+    const u32 stages = stage_count();
+    ScaledRing at = ScaledRing::after(tiles_before * stages, layout.stages);
+    ScaledRing b_at = ScaledRing::after(tiles_before * stages * (units / 2), layout.b_buffers);
+    Selection selection = Selection::of(options, thread % 4);
+    Operands operands[2];
+    sums[0].clear();
+    sums[1].clear();
+    RawRows rows[2];
+    ptx::wait(shared.full + at.index, at.parity);
+    rows[0] = load_rows(offsets, at.index, 0);
+    rows[1] = load_rows(offsets, at.index, 1);
+    expand_rows<fp16>(operands[0], rows[0], selection, 0, 0);
+    u32 b_index = await_b(b_at), last_b = 0;
+    u64 b = descriptor(b_index);
+    for (u32 stage = 0;;) {
+      const bool last = stage + 1 == stages;
+#pragma unroll
+      for (u32 unit = 0; unit < units; ++unit) {
+        const u32 half = unit % 2, next = (unit + 1) % units;
+        multiply_unit<fp16>(sums[half], operands[half], b);
+        if (unit == 0) {
+          release_loaded(shared.empty + at.index, loaded(rows[0]) ^ loaded(rows[1]), none);
+          at.advance(layout.stages);
+        }
+        // In place of the half that needs no more expansion.
+        if (unit >= 2 && !last) {
+          if (half == 0) ptx::wait(shared.full + at.index, at.parity);
+          rows[half] = load_rows(offsets, at.index, half);
+        }
+        if (next == 0 && last) break;
+        if (next == 0) selection.advance(options);
+        ptx::wait_multiplications<1>();  // for the unit before this one
+        if (half == 0) {
+          if (unit != 0 || stage != 0) release(shared.b_empty + last_b);
+          last_b = b_index;
+        } else {
+          b_index = await_b(b_at);
+          b = descriptor(b_index);
+        }
+        expand_rows<fp16>(operands[next % 2], rows[next % 2], selection, 0, next / 2);
+      }
+      if (last) {
+        ptx::wait_multiplications<0>();
+        release(shared.b_empty + b_index);
+        return;
+      }
       stage += 1;
     }
   }
 
   /// More than two loops would not find registers for the sums that they share, and a choice within the loop costs a tenth of
-  /// its speed: FP8 has one loop for BF16 and one for FP16, FP4 one for the last tile of a row if 64 columns are enough for it.
+  /// its speed: FP8 has one loop for BF16 and one for FP16; FP4 has the one that its scales ask for.
   GEMMULE_DEVICE void multiply_tile(const RowTile& tile, u32 group, ScaledAccumulators& sums,
                                     u32 tiles_before) const {
     if (options.ab == Format::e2m1) {
-      if (tile.columns > 64)
-        main_loop<128, false>(tile, group, sums, tiles_before);
+      if (expand::always_fp16(options))
+        fp4_loop<true>(tile, group, sums, tiles_before);
       else
-        main_loop<64, false>(tile, group, sums, tiles_before);
+        fp4_loop<false>(tile, group, sums, tiles_before);
     } else if (tile.fp16.use) {
-      main_loop<128, true>(tile, group, sums, tiles_before);
+      fp8_loop<true>(tile, group, sums, tiles_before);
       const i32 exponent = expand::result_exponent(tile.fp16.base_a, tile.fp16.base_b);
       const float factor = numerics::float_of(static_cast<u32>(127 + exponent) << 23);
       sums[0].scale(factor);
       sums[1].scale(factor);
     } else {
-      main_loop<128, false>(tile, group, sums, tiles_before);
+      fp8_loop<false>(tile, group, sums, tiles_before);
     }
   }
 
