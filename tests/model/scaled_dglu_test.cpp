@@ -109,6 +109,17 @@ TEST(ModelScaledDglu, EveryMagnitudeQuantizesToTheBytesOfTheCpuBackend) {
   }
 }
 
+TEST(ModelScaledDglu, LargestAlphaDoesNotMeetTheFactorOfTheSums) {
+  Problem p = basic_problem(Op::dglu, Format::nvfp4, 64, 64);
+  p.d = DType::float32;
+  p.has_dprob = p.has_dbias = false;  // sums that overflow depend on their order
+  TestProblem t = make_problem(p, {128, 128, 128}, 0, 7, Data::exact);
+  for (const float alpha : {0x1p50f, -0x1p57f}) {
+    for (int g = 0; g < 3; ++g) t.alpha.as<float>()[g] = alpha * (g == 1 ? 0.5f : g == 2 ? 0x1p-40f : 1.0f);
+    EXPECT_EQ(difference_from_cpu(t, {}), "") << alpha << describe(t);
+  }
+}
+
 TEST(ModelScaledDglu, NanAndInfinityReachTheOutputsTheyBelongTo) {
   for (const Format format : {Format::mxfp8, Format::mxfp8_e5m2, Format::nvfp4}) {
     Problem p = basic_problem(Op::dglu, format, 64, 160);

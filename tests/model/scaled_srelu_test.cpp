@@ -96,6 +96,17 @@ TEST(ModelScaledSrelu, EveryMagnitudeQuantizesToTheBytesOfTheCpuBackend) {
   }
 }
 
+TEST(ModelScaledSrelu, LargestAlphaDoesNotMeetTheFactorOfTheSums) {
+  Problem p = basic_problem(Op::srelu, Format::nvfp4, 64, 64);
+  p.c = DType::float32;
+  plain_bf16(p);
+  TestProblem t = make_problem(p, {128, 128, 128}, 0, 7, Data::exact);
+  for (const float alpha : {0x1p99f, -0x1p114f}) {
+    for (int g = 0; g < 3; ++g) t.alpha.as<float>()[g] = alpha * (g == 1 ? 0.5f : g == 2 ? 0x1p-40f : 1.0f);
+    EXPECT_EQ(difference_from_cpu(t, {}), "") << alpha << describe(t);
+  }
+}
+
 TEST(ModelScaledSrelu, NanAndInfinityReachTheOutputsTheyBelongTo) {
   for (const Format format : {Format::mxfp8, Format::mxfp8_e5m2, Format::mxfp4, Format::nvfp4}) {
     Problem p = basic_problem(Op::srelu, format, 64, 160);

@@ -61,6 +61,13 @@ GEMMULE_HD constexpr float result_factor(const ScaledOptions& options) {
   return always_fp16(options) ? 0x1p28f : 1.0f;
 }
 
+/// Whether a factor of the sums cannot take in result_factor(), which the sums must then be multiplied by first.
+GEMMULE_DEVICE bool overflows(float factor, float result_factor) {
+  const auto magnitude = [](float x) { return numerics::bits_of(x) & 0x7FFFFFFFu; };
+  return magnitude(factor * result_factor) == numerics::infinity_bits &&
+         magnitude(factor) < numerics::infinity_bits;
+}
+
 /// What a pair is multiplied by, and, of FP8, what is added: zero, or NaN where the scale is NaN.
 struct Factor {
   u32 scale, addend;

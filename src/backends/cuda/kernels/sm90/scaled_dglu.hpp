@@ -60,7 +60,11 @@ struct ScaledDglu {
                         expand::result_factor(options.common));
   }
 
-  GEMMULE_DEVICE void epilogue(ScaledAccumulators& sums, const RowTile&, u32) { both_groups().run(sums); }
+  GEMMULE_DEVICE void epilogue(ScaledAccumulators& sums, const RowTile&, u32) {
+    const float factor = expand::result_factor(options.common);
+    if (factor != 1) both_groups().restore(sums, factor);
+    both_groups().run(sums);
+  }
 
   GEMMULE_DEVICE void finish(u32) const { both_groups().finish(); }
 

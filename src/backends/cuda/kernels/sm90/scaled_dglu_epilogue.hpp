@@ -11,6 +11,7 @@
 #include "ptx/mbarrier.hpp"
 #include "ptx/tma.hpp"
 #include "ptx/wgmma.hpp"
+#include "sm90/expand.hpp"
 #include "sm90/scaled_dglu_layout.hpp"
 
 namespace gemmule::kernels {
@@ -76,7 +77,10 @@ struct ScaledDgluEpilogue {
     const float alpha = ptx::load(p.alpha + expert);
     const float beta = ptx::load(params.beta + expert);
     const float norm_const = options.common.quantize ? ptx::load(p.norm_const) : 1.0f;
-    const float alpha_squared = alpha * alpha * result_factor;
+    // Negative: without the factor, for restore().
+    const float square = alpha * alpha;
+    const float alpha_squared =
+        result_factor != 1 && expand::overflows(square, result_factor) ? -square : square * result_factor;
     ptx::sync_warp();  // the last tile's have been read
     ptx::store(own.memory.bytes(staging.prob).as<float>() + own.thread, prob);
     const ScaledDgluSums zero = sums(own);
@@ -94,7 +98,21 @@ struct ScaledDgluEpilogue {
     ptx::sync_warp();
   }
 
-  /// After it.
+  /// After it: what begin() could not make part of alpha_squared.
+  GEMMULE_DEVICE void restore(Accumulators& accumulators, float result_factor) const {
+    const Place own = place();
+    const Shared<float> alpha_squared = tile_memory(own).as<float>() + 4;
+    // Known to be uniform, as in run().
+    const float stored = numerics::float_of(ptx::shuffle(ptx::load(alpha_squared.as<u32>()), 0));
+    if (!(stored < 0)) return;
+    accumulators[0].scale(result_factor);
+    accumulators[1].scale(result_factor);
+    ptx::sync_warp();
+    if (own.thread % 32 == 0) ptx::store(alpha_squared, -stored);
+    ptx::sync_warp();
+  }
+
+  /// Then.
   GEMMULE_DEVICE void run(Accumulators& accumulators) const {
     u32 chunk = 0;
     for (;;) {

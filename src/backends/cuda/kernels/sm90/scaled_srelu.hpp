@@ -38,7 +38,7 @@ struct ScaledSrelu {
   GEMMULE_DEVICE SreluFactors factors(const RowTile& tile, u32 first_row) const {
     const ScaledParams& common = params.common;
     SreluFactors f{};
-    f.alpha = ptx::load(common.alpha + tile.expert) * expand::result_factor(options.common);
+    f.alpha = ptx::load(common.alpha + tile.expert);
 #pragma unroll
     for (u32 r = 0; r < fragment::rows; ++r) {
       const i64 m = first_row + fragment::row(thread, r);
@@ -46,6 +46,20 @@ struct ScaledSrelu {
     }
     if (options.common.quantize) f.norm_const = ptx::load(common.norm_const);
     return f;
+  }
+
+  /// Into alpha; into the sums where alpha would overflow.
+  GEMMULE_DEVICE void apply_result_factor(ScaledAccumulators& sums, SreluFactors& f) const {
+    const float factor = expand::result_factor(options.common);
+    if (factor == 1) return;
+    const bool apart = expand::overflows(f.alpha, factor);
+    // Known to be uniform, lest the compiler take the next main loop for divergent.
+    if (ptx::shuffle(apart ? 1u : 0u, 0) != 0) {
+      sums[0].scale(factor);
+      sums[1].scale(factor);
+    } else {
+      f.alpha *= factor;
+    }
   }
 
   GEMMULE_DEVICE void start() const {}
@@ -56,7 +70,8 @@ struct ScaledSrelu {
              ptx::warpgroup_size;  // what follows from it occupies no registers before
     const ScaledOptions& common = options.common;
     const u32 row = tile.row + group * 128;
-    const SreluFactors f = factors(tile, row);
+    SreluFactors f = factors(tile, row);
+    apply_result_factor(sums, f);
     const Shared<u8> small = base.bytes(group * layout.small_stride);
     const ScaleAtoms atoms{small.bytes(layout.atoms), small.bytes(layout.atoms + scaled::atom_bytes)};
     float amax = 0;
