@@ -1,11 +1,8 @@
-// Specializations of the sm_100 kernels compile without local memory or an ignored setmaxnreg, and contain the tcgen05
-// instructions of their operands. A set in which every pair of option values occurs compiles for sm_100a and sm_103a in
-// turn, a seeded sample for both and for sm_100f, whose instructions must be the same; with GEMMULE_ALL_SPECIALIZATIONS=1 every
-// choice for all three, with GEMMULE_ALL_SPECIALIZATIONS=product all legal choices (days).
+// Specializations of the sm_100 kernels compile for sm_100a and sm_103a without local memory or an ignored setmaxnreg, and
+// contain the tcgen05 instructions of their operands: a set in which every pair of option values occurs, and a seeded sample.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -41,71 +38,69 @@ std::string fault(const Compiled& compiled, unsigned ctas, const std::string& ki
   return {};
 }
 
-/// Names and instructions of all functions, without what schedules the instructions: bits 105 and up of the 128, stall
-/// counts and scoreboards (see overtaking_arrival), which follow from the latencies of a chip.
+/// Names and code of all functions.
 std::string machine_code(const Compiled& compiled) {
   std::string code;
   for_each_function(compiled.cubin, [&](std::string_view function, std::string_view text) {
-    code.append(function).append("\n");
-    for (std::size_t at = 0; at + 16 <= text.size(); at += 16)
-      code.append(text.substr(at, 13)).push_back(static_cast<char>(text[at + 13] & 1));
+    code.append(function).append("\n").append(text);
   });
   return code;
 }
 
-/// What is wrong with a choice on any of the targets, or differs between them.
-std::string fault(Op op, const ScaledChoice& x, std::span<const Arch> targets) {
+/// The kernel of a choice, compiled; `fault` says what is wrong with it.
+Compiled compile_choice(Op op, const ScaledChoice& x, Arch arch, std::string& why) {
   Problem p;
   make_scaled_problem(op, x, p);
   const sm100::TileConfig tile = sm100::tile_config(p);
-  if (tile.stages < 2) return "a ring of one stage";
-  if (sm100::shared_bytes(p, tile) > kernels::sm100::max_shared_bytes) return "too much shared memory";
-  std::string first_code;
-  for (const Arch arch : targets) {
-    std::string reason;
-    const Kernel* kernel = find_kernel(p, arch, &reason);
-    if (!kernel) return reason;
-    const Compiled compiled = compile_source(kernel->specialize(p, arch).source, arch);
-    const std::string why = fault(compiled, tile.ctas, kinds[x[0]]);
-    if (!why.empty()) return std::string(name(arch)) + ": " + why;
-    const std::string code = machine_code(compiled);
-    if (first_code.empty()) first_code = code;
-    if (code != first_code)
-      return std::string("the code for ") + name(arch) + " is not that for " + name(targets[0]);
-  }
-  return {};
+  const Kernel* kernel = find_kernel(p, arch, &why);
+  if (!kernel) return {};
+  const Compiled compiled = compile_source(kernel->specialize(p, arch).source, arch);
+  why = fault(compiled, tile.ctas, kinds[x[0]]);
+  if (tile.stages < 2) why = "a ring of one stage";
+  if (sm100::shared_bytes(p, tile) > kernels::sm100::max_shared_bytes) why = "too much shared memory";
+  return compiled;
 }
 
-constexpr Arch all_targets[] = {Arch::sm_100a, Arch::sm_103a, Arch::sm_100f};
 constexpr std::size_t shares = 2;
 
-/// Operator and share.
-class Sm100Specializations : public testing::TestWithParam<std::tuple<Op, std::size_t>> {};
+/// Target, operator and share.
+class Sm100Specializations : public testing::TestWithParam<std::tuple<Arch, Op, std::size_t>> {};
 
 TEST_P(Sm100Specializations, CompileWithoutFaults) {
   std::string why;
   if (!find_nvrtc(&why)) GTEST_SKIP() << "NOT TESTED, no compiler: " << why;
-  const auto [op, index] = GetParam();
-  const bool product = product_wanted(), every_target = std::getenv("GEMMULE_ALL_SPECIALIZATIONS") != nullptr;
-  const std::vector<ScaledChoice> legal = legal_scaled_choices(op, false);
-  const std::vector<ScaledChoice> cover = product ? legal : pairwise_cover(legal, legal.size());
-  if (!product) {
-    ASSERT_LE(cover.size(), most_in_cover);
+  const auto [arch, op, index] = GetParam();
+  for (const ScaledChoice& x : share_of(chosen_for_test(legal_scaled_choices(op, false), 2), index, shares)) {
+    compile_choice(op, x, arch, why);
+    EXPECT_EQ(why, "") << "choice " << to_string(x);
   }
-  for (std::size_t i = index; i < cover.size(); i += shares) {
-    const std::span<const Arch> targets = every_target
-                                              ? std::span<const Arch>(all_targets)
-                                              : std::span<const Arch>(all_targets).subspan(i / shares % 2, 1);
-    EXPECT_EQ(fault(op, cover[i], targets), "") << "choice " << to_string(cover[i]);
-  }
-  for (const ScaledChoice& x : share_of(seeded_sample(legal, 3), index, shares))
-    EXPECT_EQ(fault(op, x, all_targets), "") << "choice " << to_string(x);
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, Sm100Specializations,
-                         testing::Combine(testing::Values(Op::srelu, Op::dglu),
+std::string share_name(const testing::TestParamInfo<std::tuple<Arch, Op, std::size_t>>& info) {
+  const auto [arch, op, share] = info.param;
+  return std::string(name(arch)) + (op == Op::srelu ? "_srelu" : "_dglu") + std::to_string(share);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Sm100Specializations,
+                         testing::Combine(testing::Values(Arch::sm_100a, Arch::sm_103a),
+                                          testing::Values(Op::srelu, Op::dglu),
                                           testing::Range(std::size_t{0}, shares)),
                          share_name);
+
+/// The family's code is that of its first member; that for sm_103a has another order of instructions.
+TEST(Sm100Family, CompileWithoutFaultsToTheSameCode) {
+  std::string why;
+  if (!find_nvrtc(&why)) GTEST_SKIP() << "NOT TESTED, no compiler: " << why;
+  for (const Op op : {Op::srelu, Op::dglu}) {
+    for (const ScaledChoice& x : seeded_sample(legal_scaled_choices(op, false), 3)) {
+      const std::string family = machine_code(compile_choice(op, x, Arch::sm_100f, why));
+      EXPECT_EQ(why, "") << "choice " << to_string(x);
+      EXPECT_FALSE(family.empty());
+      EXPECT_TRUE(family == machine_code(compile_choice(op, x, Arch::sm_100a, why)))
+          << "choice " << to_string(x);
+    }
+  }
+}
 
 TEST(Sm100Tiles, RowsAndTilerChooseOneCtaOrAPair) {
   Problem p;
@@ -123,6 +118,14 @@ TEST(Sm100Tiles, RowsAndTilerChooseOneCtaOrAPair) {
   p.m_aligned = 256;
   p.tile.m = 128;
   EXPECT_EQ(sm100::tile_config(p).ctas, 1u);
+  for (const int columns : {1, 2, 4}) {
+    p.cluster = {2, columns};
+    EXPECT_EQ(sm100::tile_config(p).ctas, 2u);
+    EXPECT_EQ(sm100::specialize(p, "entry").entries[0].cluster, 2u);
+    p.cluster = {1, columns};
+    EXPECT_EQ(sm100::tile_config(p).ctas, 1u);
+    EXPECT_EQ(sm100::specialize(p, "entry").entries[0].cluster, 1u);
+  }
   p.tile.m = 256;
   p.b_n_major = true;  // spans of 128 columns, which a pair cannot halve
   EXPECT_EQ(sm100::tile_config(p).ctas, 1u);

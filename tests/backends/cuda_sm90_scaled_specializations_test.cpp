@@ -51,15 +51,13 @@ TEST_P(Sm90ScaledSpecializations, CompileWithoutFaults) {
   std::string why;
   if (!find_nvrtc(&why)) GTEST_SKIP() << "NOT TESTED, no compiler: " << why;
   const auto [op, index] = GetParam();
-  std::vector<ScaledChoice> choices = legal_scaled_choices(op, true);
-  if (!product_wanted()) {
-    const std::vector<ScaledChoice> sample = seeded_sample(choices, 3);
-    choices = pairwise_cover(choices, choices.size());
-    ASSERT_LE(choices.size(), most_in_cover);
-    choices.insert(choices.end(), sample.begin(), sample.end());
-  }
-  for (const ScaledChoice& x : share_of(choices, index, shares))
+  for (const ScaledChoice& x : share_of(chosen_for_test(legal_scaled_choices(op, true), 2), index, shares))
     EXPECT_EQ(fault(op, x), "") << "choice " << to_string(x);
+}
+
+std::string share_name(const testing::TestParamInfo<std::tuple<Op, std::size_t>>& info) {
+  const auto [op, share] = info.param;
+  return (op == Op::srelu ? "srelu" : "dglu") + std::to_string(share);
 }
 
 INSTANTIATE_TEST_SUITE_P(Operators, Sm90ScaledSpecializations,

@@ -1,11 +1,6 @@
 // Option values of the block-scaled operators (and of BF16 dGLU), as choices to cover, and the problems they make.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <string>
-#include <tuple>
-
 #include "backends/specialization_cover.hpp"
 #include "operators/problem.hpp"
 
@@ -100,12 +95,6 @@ inline std::vector<ScaledChoice> legal_scaled_choices(Op op, bool block_scaled_o
     Problem p;
     return make_scaled_problem(op, x, p) && (p.block_scaled() || !block_scaled_only);
   });
-}
-
-/// Of a test's operator and share of the choices.
-inline std::string share_name(const testing::TestParamInfo<std::tuple<Op, std::size_t>>& info) {
-  const auto [op, share] = info.param;
-  return (op == Op::srelu ? "srelu" : "dglu") + std::to_string(share);
 }
 
 }  // namespace gemmule::cuda

@@ -9,6 +9,7 @@
 #include <functional>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -82,8 +83,16 @@ std::vector<Choice<options>> seeded_sample(const std::vector<Choice<options>>& a
   return sample;
 }
 
-/// Most specializations that a covering set may have.
-inline constexpr std::size_t most_in_cover = 150;
+/// A set of at most 150 in which every pair of values occurs, and a seeded sample; or all.
+template <std::size_t options>
+std::vector<Choice<options>> chosen_for_test(const std::vector<Choice<options>>& legal, std::size_t sampled) {
+  if (product_wanted()) return legal;
+  std::vector<Choice<options>> chosen = pairwise_cover(legal, legal.size());
+  if (chosen.size() > 150) throw std::logic_error("the covering set has " + std::to_string(chosen.size()));
+  const std::vector<Choice<options>> sample = seeded_sample(legal, sampled);
+  chosen.insert(chosen.end(), sample.begin(), sample.end());
+  return chosen;
+}
 
 /// The choices of share `index` of `shares`. NVRTC compiles one at a time in a process, so shares are tests of their own.
 template <class T>
