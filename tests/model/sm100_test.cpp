@@ -1,5 +1,5 @@
 // The sm_100 kernels on the model, for one CTA and for pairs: right results, and no hazard, whatever the timing.
-// GEMMULE_MODEL_PROBLEMS=N runs N random configurations instead of a few.
+// GEMMULE_MODEL_PROBLEMS=N runs N random configurations, and N problems of each tile shape, instead of a few.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -67,11 +67,14 @@ TEST(ModelSm100, EveryFormatInOneCtaAndInPairs) {
   }
 }
 
-/// A problem for which the host would choose the tile's columns and CTAs; `seed` chooses its extents.
+/// A problem for which the host would choose the tile's columns and CTAs. Seeds up to 143 choose as many different extents:
+/// N up to 416 and K up to 352, in the middle of tiles, chunks, stages and instructions.
 TestProblem problem_for(Op op, const TileConfig& tile, std::uint64_t seed) {
   const Format format = tile.tile_n == 256 ? Format::bf16 : Format::mxfp8;
-  const std::int64_t n = 32 * (1 + static_cast<std::int64_t>(seed * 7 % 13));
-  const std::int64_t k = 32 * (1 + static_cast<std::int64_t>(seed * 5 % 11));
+  const auto round = static_cast<std::int64_t>(seed);
+  // dGLU wants multiples of 32 columns.
+  const std::int64_t n = 32 * (1 + round * 7 % 13) - (op == Op::srelu ? 16 * (round % 2) : 0);
+  const std::int64_t k = 32 * (1 + round * 5 % 11) - (format == Format::bf16 ? 8 * (round % 3) : 0);
   Problem p = basic_problem(op, format, n, k);
   if (op == Op::dglu && tile.tile_n == 128 && tile.ctas == 2) {
     p = basic_problem(op, Format::nvfp4, n, k);
@@ -89,7 +92,7 @@ TestProblem problem_for(Op op, const TileConfig& tile, std::uint64_t seed) {
 TEST(ModelSm100, EveryTileShape) {
   for (const Op op : {Op::dglu, Op::srelu}) {
     for (const TileConfig& tile : sm100_tiles(op)) {
-      for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+      for (std::uint64_t seed = 1; seed <= problem_count("GEMMULE_MODEL_PROBLEMS", 2); ++seed) {
         const TestProblem t = problem_for(op, tile, seed);
         if (op == Op::dglu || tile.ctas == 2) {
           const TileConfig host = cuda::sm100::tile_config(t.problem);
