@@ -70,6 +70,7 @@ void run_cta(const Call& call) {
     if (!takes(call, call.tiles[i], group)) continue;
     Tile tile = call.tiles[i];
     tile.row += group * static_cast<u32>(half);
+    ptx::sync_warp();  // in place of reading the tile's record
     epilogue.begin(tile.row, tile.column, tile.columns, tile.expert, 1.0f);
     const u32 thread = ptx::thread_index() % ptx::warpgroup_size;
     ScaledDgluEpilogue::Accumulators accumulators;

@@ -6,11 +6,11 @@
 // that hides the way of the C after it.
 #pragma once
 
+#include "epilogue/chunk_accumulators.hpp"
 #include "epilogue/scaled_dglu_chunk.hpp"
 #include "ptx/fence.hpp"
 #include "ptx/mbarrier.hpp"
 #include "ptx/tma.hpp"
-#include "ptx/wgmma.hpp"
 #include "sm90/expand.hpp"
 #include "sm90/scaled_dglu_layout.hpp"
 
@@ -26,8 +26,8 @@ struct ChunkPlace {
 };
 
 struct ScaledDgluEpilogue {
-  static constexpr u32 chunks = scaled::tile_n / fragment::chunk_columns;
-  using Accumulators = ptx::Accumulator<scaled::tile_n>[2];
+  static constexpr u32 chunks = scaled_chunks;
+  using Accumulators = ScaledAccumulators;
 
   const ScaledDgluOptions& options;
   const ScaledDgluParams& params;
@@ -68,7 +68,7 @@ struct ScaledDgluEpilogue {
 
   /// Before the main loop of a tile whose first row of this warpgroup is `row`: what is known of the tile waits in shared
   /// memory, a copy for each warp. The main loop has no registers for it, and global memory is read before it instead of
-  /// after it.
+  /// after it. The warp has come together since run(), as it does to read the tile's record.
   GEMMULE_DEVICE void begin(u32 row, u32 column, u32 columns, u32 expert, float result_factor) const {
     const Place own = place();
     const ScaledParams& p = params.common;
@@ -81,7 +81,6 @@ struct ScaledDgluEpilogue {
     const float square = alpha * alpha;
     const float alpha_squared =
         result_factor != 1 && expand::overflows(square, result_factor) ? -square : square * result_factor;
-    ptx::sync_warp();  // the last tile's have been read
     ptx::store(own.memory.bytes(staging.prob).as<float>() + own.thread, prob);
     const ScaledDgluSums zero = sums(own);
     if (options.has_dprob) ptx::store(zero.dprob, 0.0f);
@@ -116,7 +115,7 @@ struct ScaledDgluEpilogue {
   GEMMULE_DEVICE void run(Accumulators& accumulators) const {
     u32 chunk = 0;
     for (;;) {
-      compute_chunk(FirstChunk{accumulators}, chunk);
+      compute_chunk(ChunkAccumulators{accumulators}, chunk);
       finish_chunk(chunk);
       chunk += 1;
       // Known to be uniform: otherwise the compiler takes the next main loop for divergent, and it takes 25 instructions a stage more.
@@ -176,27 +175,6 @@ struct ScaledDgluEpilogue {
     return {words.x, words.y, words.z, words.w};
   }
 
-  /// Puts the accumulators of chunk 1, 2 or 3 where those of chunk 0 were: registers cannot be indexed, and unrolled
-  /// chunks would not stay in the instruction cache. All of the old ones are replaced, so that they live no longer.
-  GEMMULE_DEVICE static void bring_down(Accumulators& accumulators, u32 chunk) {
-    constexpr int elements = static_cast<int>(fragment::chunk_elements);
-    const auto bring = [&](int next) {
-      accumulators[0].bring_down(next * elements, elements);
-      accumulators[1].bring_down(next * elements, elements);
-    };
-    static_assert(chunks == 4);
-    if (chunk == 1)
-      bring(1);
-    else if (chunk == 2)
-      bring(2);
-    else
-      bring(3);
-  }
-  struct FirstChunk {
-    const Accumulators& all;
-    GEMMULE_DEVICE float get(u32 half, u32 element) const { return all[half].get(static_cast<int>(element)); }
-  };
-
   /// Those of 128 columns of D: 2 chunks.
   GEMMULE_DEVICE ScaleAtoms atoms(const Place& own, u32 half) const {
     const Shared<u8> first = own.memory.bytes(staging.atoms + half * 2 * scaled::atom_bytes);
@@ -222,7 +200,7 @@ struct ScaledDgluEpilogue {
     return own.memory.bytes(staging.column_sums + number % 2 * scaled::column_sum_bytes).as<float>();
   }
 
-  GEMMULE_DEVICE void compute_chunk(const FirstChunk& accumulators, u32 chunk) const {
+  GEMMULE_DEVICE void compute_chunk(const ChunkAccumulators& accumulators, u32 chunk) const {
     const ScaledOptions& o = options.common;
     const Place own = place();
     const u32 warp = own.thread / 32;
@@ -284,7 +262,6 @@ struct ScaledDgluEpilogue {
   GEMMULE_DEVICE void release_before(const Place& own, u32 number) const {
     if (!staging.in_place || staging.c_buffers == 1) return;
     ptx::wait_stores_read<0>();
-    ptx::fence_async_shared();  // no arrival may overtake a load (tests/backends/machine_code.hpp)
     ptx::arrive(c_empty(own.group) + ChunkPlace::of(number - 1, staging.c_buffers).index);
   }
 

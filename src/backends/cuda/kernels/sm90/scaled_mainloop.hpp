@@ -17,6 +17,7 @@
 //   expand     | half 1            | half 0, i + 1    | half 1                | ...
 #pragma once
 
+#include "epilogue/chunk_accumulators.hpp"
 #include "ptx/fence.hpp"
 #include "ptx/grid.hpp"
 #include "ptx/tma.hpp"
@@ -68,9 +69,6 @@ struct ScaledRing {
     }
   }
 };
-
-/// One thread's sums: element 4 j + 2 u + c of half h, as scaled_fragment.hpp has it; times expand::result_factor().
-using ScaledAccumulators = ptx::Accumulator<scaled::tile_n>[2];
 
 /// What a pair is scaled by: BF16 or FP16.
 template <bool fp16>

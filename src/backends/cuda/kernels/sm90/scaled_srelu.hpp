@@ -13,9 +13,6 @@ namespace gemmule::kernels {
 
 struct ScaledSrelu {
   static constexpr bool feeds_c = false;
-  static constexpr u32 chunks = scaled::tile_n / fragment::chunk_columns;
-  /// Chunks that are unrolled: all four would not stay in the instruction cache beside the main loop.
-  static constexpr u32 chunks_per_pass = 1;
 
   const ScaledSreluOptions& options;
   const ScaledSreluParams& params;
@@ -25,15 +22,6 @@ struct ScaledSrelu {
   u32 thread;
 
   GEMMULE_DEVICE static void init_barriers(const ScaledLayout&, Barrier) {}
-
-  /// Accumulators of one chunk.
-  struct ChunkAccumulators {
-    const ScaledAccumulators& all;
-    u32 first;
-    GEMMULE_DEVICE float get(u32 half, u32 element) const {
-      return all[half].get(static_cast<int>(first + element));
-    }
-  };
 
   GEMMULE_DEVICE SreluFactors factors(const RowTile& tile, u32 first_row) const {
     const ScaledParams& common = params.common;
@@ -66,8 +54,8 @@ struct ScaledSrelu {
   GEMMULE_DEVICE void begin(const RowTile&, u32) const {}
 
   GEMMULE_DEVICE void epilogue(ScaledAccumulators& sums, const RowTile& tile, u32 group) {
-    thread = ptx::reread_thread_index() %
-             ptx::warpgroup_size;  // what follows from it occupies no registers before
+    // Anew: what follows from it occupies no registers before.
+    thread = ptx::reread_thread_index() % ptx::warpgroup_size;
     const ScaledOptions& common = options.common;
     const u32 row = tile.row + group * 128;
     SreluFactors f = factors(tile, row);
@@ -76,21 +64,16 @@ struct ScaledSrelu {
     const ScaleAtoms atoms{small.bytes(layout.atoms), small.bytes(layout.atoms + scaled::atom_bytes)};
     float amax = 0;
     if (layout.chunk_buffers == 2) await_stores(group);
-#pragma unroll 1
-    for (u32 first = 0; first < chunks; first += chunks_per_pass) {
-#pragma unroll
-      for (u32 i = 0; i < chunks_per_pass; ++i) {
-        const u32 column = (first + i) * fragment::chunk_columns;
-        if (column < tile.columns)
-          finish_chunk({sums, i * fragment::chunk_elements}, tile, f, group, row, first + i, atoms, amax);
-        else if (common.quantize)
-          clear_scales(atoms, first + i, thread);
-      }
-      // The next pass finds its sums where this one found its own: registers cannot be indexed.
-#pragma unroll
-      for (u32 half = 0; half < 2; ++half)
-        sums[half].template shift_down<static_cast<int>(chunks_per_pass * fragment::chunk_elements)>();
+    u32 chunk = 0;
+    for (;;) {
+      finish_chunk({sums}, tile, f, group, row, chunk, atoms, amax);
+      chunk += 1;
+      // Known to be uniform, so that the next main loop is.
+      if (chunk * fragment::chunk_columns >= ptx::shuffle(tile.columns, 0)) break;
+      bring_down(sums, chunk);
     }
+    if (common.quantize)
+      for (; chunk < scaled_chunks; ++chunk) clear_scales(atoms, chunk, thread);
     if (common.has_amax) merge_maximum(params.common.amax + tile.expert, amax);
     if (!common.quantize) return;
     ptx::named_barrier_sync(1 + group, ptx::warpgroup_size);
