@@ -31,7 +31,7 @@ release() {
 package() { ctest --preset release -L package --no-tests=error; }
 
 # Compiling kernels by the dozen is the compiler's time; the release stage does it.
-compilations='CompileWithoutFaults|PairsOfOptionsCompileWithoutSpills'
+compilations=CompileWithoutFaults
 
 asan() {
   configure asan '-DGEMMULE_TESTS_WITHOUT=gpu;mutants'

@@ -26,7 +26,7 @@ struct BenchArguments {
   int experts = 0, repeats = 5, threads = 0;
   std::optional<int> device;
   std::int64_t rows = 0, n = 0, k = 0;  ///< 0: not given
-  bool no_baseline = false, cpu_time = false;
+  bool bf16_d = false, no_baseline = false, cpu_time = false;
 };
 
 struct Shape {
@@ -78,6 +78,15 @@ struct PlannedCase {
   bench::Case run;
 };
 
+/// --bf16-d. True where it means something: dglu quantizes what it makes of FP8 operands, the rest is BF16 in any case.
+bool write_bf16(Problem& problem) {
+  if (problem.op != Op::srelu || !problem.quantize) return false;
+  problem.d = DType::bfloat16;
+  problem.quantize = problem.has_d_col = false;
+  problem.has_amax = true;
+  return true;
+}
+
 std::vector<PlannedCase> plan(const BenchArguments& given, bool on_device) {
   std::vector<PlannedCase> cases;
   for (const Shape& shape : shapes(given, on_device))
@@ -87,13 +96,14 @@ std::vector<PlannedCase> plan(const BenchArguments& given, bool on_device) {
         if (op == "dglu" && shape.n % 32)
           throw InvalidArgument("--n " + std::to_string(shape.n) + ": dglu needs a multiple of 32");
         bench::Case run;
-        run.label = op;
-        run.label.append(" ").append(format).append(" ").append(shape.name);
         run.problem = bench::make_problem(op == "srelu" ? Op::srelu : Op::dglu, format, shape.experts,
                                           shape.n, shape.k);
+        const std::string shown = given.bf16_d && write_bf16(run.problem) ? format + "->bf16" : format;
+        run.label = op;
+        run.label.append(" ").append(shown).append(" ").append(shape.name);
         run.problem.m_aligned = shape.rows_per_expert % 256 == 0 ? 256 : 128;
         run.rows.assign(static_cast<std::size_t>(shape.experts), shape.rows_per_expert);
-        cases.push_back({shape, op, format, std::move(run)});
+        cases.push_back({shape, op, shown, std::move(run)});
       }
   if (cases.empty()) throw InvalidArgument("nothing to measure: srelu has no bf16 form");
   return cases;
@@ -300,6 +310,9 @@ void add_bench(CLI::App& app, Action& action) {
       ->add_option("--repeats", given->repeats, "Rounds; the best counts, on a device the median (default 5)")
       ->transform(decimal)
       ->check(CLI::Range(1, 1000));
+  command->add_flag(
+      "--bf16-d", given->bf16_d,
+      "srelu of FP8 operands: D in BF16 and its maxima, instead of D and D_col in FP8 with scales");
   command->add_flag("--no-baseline", given->no_baseline, "Time the operators only");
   command->add_flag("--cpu-time", given->cpu_time,
                     "Time the process's CPU time: for one thread on a busy machine");

@@ -1,11 +1,12 @@
 // Specializations of the sm_100 kernels compile for sm_100a and sm_103a without local memory or an ignored setmaxnreg, and
-// contain the tcgen05 instructions of their operands. A few by default; with GEMMULE_ALL_SPECIALIZATIONS=1 sets in which
-// every pair of option values occurs, for both targets; with GEMMULE_ALL_SPECIALIZATIONS=product all of them (days).
+// contain the tcgen05 instructions of their operands: a set in which every pair of option values occurs, and a seeded sample.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <string>
-#include <utility>
+#include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "backends/cuda/compile.hpp"
 #include "backends/cuda/nvrtc.hpp"
@@ -26,6 +27,17 @@ constexpr const char* kinds[] = {"kind::f16 ",
                                  "kind::mxf4nvf4.block_scale.block16 ",
                                  "kind::mxf4nvf4.block_scale.block16 "};
 
+/// What is wrong with the code for one target; empty if nothing is.
+std::string fault(const Compiled& compiled, unsigned ctas, const std::string& kind) {
+  if (std::string why = resource_fault(compiled); !why.empty()) return why;
+  if (std::string why = overtaking_arrival(compiled.cubin); !why.empty()) return why;
+  const std::string wanted = "tcgen05.mma.cta_group::" + std::to_string(ctas) + "." + kind;
+  const char* other = ctas == 1 ? "cta_group::2" : "cta_group::1.";
+  if (compiled.ptx.find(wanted) == std::string::npos) return "no " + wanted;
+  if (compiled.ptx.find(other) != std::string::npos) return std::string("an instruction of ") + other;
+  return {};
+}
+
 /// What is wrong with a choice on a target; empty if nothing is.
 std::string fault(Op op, const ScaledChoice& x, Arch arch) {
   Problem p;
@@ -36,52 +48,38 @@ std::string fault(Op op, const ScaledChoice& x, Arch arch) {
   const sm100::TileConfig tile = sm100::tile_config(p);
   if (tile.stages < 2) return "a ring of one stage";
   if (sm100::shared_bytes(p, tile) > kernels::sm100::max_shared_bytes) return "too much shared memory";
-  const Compiled compiled = compile_source(kernel->specialize(p, arch).source, arch);
-  if (std::string why = resource_fault(compiled); !why.empty()) return why;
-  if (std::string why = overtaking_arrival(compiled.cubin); !why.empty()) return why;
-  const std::string group = "tcgen05.mma.cta_group::" + std::to_string(tile.ctas) + ".";
-  const char* other = tile.ctas == 1 ? "cta_group::2" : "cta_group::1.";
-  if (compiled.ptx.find(group + kinds[x[0]]) == std::string::npos) return "no " + group + kinds[x[0]];
-  if (compiled.ptx.find(other) != std::string::npos) return std::string("an instruction of ") + other;
-  return {};
+  return fault(compile_source(kernel->specialize(p, arch).source, arch), tile.ctas, kinds[x[0]]);
 }
 
-struct Job {
-  Op op;
-  ScaledChoice choice;
-  Arch arch;
-};
+constexpr std::size_t shares = 2;
 
-/// Choices of each operator; every second one for the other target, or all for both.
-std::vector<Job> jobs(std::size_t at_most, bool both, bool product) {
-  std::vector<Job> all;
-  for (const Op op : {Op::srelu, Op::dglu}) {
-    std::vector<ScaledChoice> choices = legal_scaled_choices(op, false);
-    if (!product) choices = pairwise_cover(choices, at_most);
-    for (const ScaledChoice& x : choices) {
-      const Arch first = all.size() % 2 == 0 ? Arch::sm_100a : Arch::sm_103a;
-      all.push_back({op, x, first});
-      if (both) all.push_back({op, x, first == Arch::sm_100a ? Arch::sm_103a : Arch::sm_100a});
-    }
-  }
-  return all;
-}
+/// Target, operator and share.
+class Sm100Specializations : public testing::TestWithParam<std::tuple<Arch, Op, std::size_t>> {};
 
-TEST(Sm100Specializations, CompileWithoutFaults) {
+TEST_P(Sm100Specializations, CompileWithoutFaults) {
   std::string why;
   if (!find_nvrtc(&why)) GTEST_SKIP() << "NOT TESTED, no compiler: " << why;
-  const char* wanted = std::getenv("GEMMULE_ALL_SPECIALIZATIONS");
-  const bool product = wanted && std::string(wanted) == "product";
-  const std::vector<Job> all = jobs(wanted ? 150 : 10, wanted != nullptr, product);
-  const std::vector<std::string> faults =
-      faults_of(all.size(), [&](std::size_t i) { return fault(all[i].op, all[i].choice, all[i].arch); });
-  for (std::size_t i = 0; i < all.size(); ++i)
-    EXPECT_EQ(faults[i], "") << "choice " << (all[i].op == Op::srelu ? "srelu " : "dglu ")
-                             << to_string(all[i].choice) << "for " << name(all[i].arch);
-  std::printf("%zu specializations\n", all.size());
+  const auto [arch, op, index] = GetParam();
+  // Of the family's own target a sample: devices that exist have targets of their own.
+  const std::vector<ScaledChoice> legal = legal_scaled_choices(op, false);
+  const std::vector<ScaledChoice> choices =
+      arch == Arch::sm_100f ? seeded_sample(legal, 2) : chosen_for_test(legal, 2);
+  for (const ScaledChoice& x : share_of(choices, index, shares))
+    EXPECT_EQ(fault(op, x, arch), "") << "choice " << to_string(x);
 }
 
-TEST(Sm100Specializations, RowsAndTilerChooseOneCtaOrAPair) {
+std::string share_name(const testing::TestParamInfo<std::tuple<Arch, Op, std::size_t>>& info) {
+  const auto [arch, op, share] = info.param;
+  return std::string(name(arch)) + (op == Op::srelu ? "_srelu" : "_dglu") + std::to_string(share);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Sm100Specializations,
+                         testing::Combine(testing::Values(Arch::sm_100a, Arch::sm_103a, Arch::sm_100f),
+                                          testing::Values(Op::srelu, Op::dglu),
+                                          testing::Range(std::size_t{0}, shares)),
+                         share_name);
+
+TEST(Sm100Tiles, RowsAndTilerChooseOneCtaOrAPair) {
   Problem p;
   p.op = Op::dglu;
   p.n = p.k = 256;
@@ -97,6 +95,14 @@ TEST(Sm100Specializations, RowsAndTilerChooseOneCtaOrAPair) {
   p.m_aligned = 256;
   p.tile.m = 128;
   EXPECT_EQ(sm100::tile_config(p).ctas, 1u);
+  for (const int columns : {1, 2, 4}) {
+    p.cluster = {2, columns};
+    EXPECT_EQ(sm100::tile_config(p).ctas, 2u);
+    EXPECT_EQ(sm100::specialize(p, "entry").entries[0].cluster, 2u);
+    p.cluster = {1, columns};
+    EXPECT_EQ(sm100::tile_config(p).ctas, 1u);
+    EXPECT_EQ(sm100::specialize(p, "entry").entries[0].cluster, 1u);
+  }
   p.tile.m = 256;
   p.b_n_major = true;  // spans of 128 columns, which a pair cannot halve
   EXPECT_EQ(sm100::tile_config(p).ctas, 1u);
@@ -109,7 +115,7 @@ TEST(Sm100Specializations, RowsAndTilerChooseOneCtaOrAPair) {
 }
 
 /// Two accumulators and two sets of scales fit tensor memory, whatever the operands.
-TEST(Sm100Specializations, TensorMemoryHoldsAccumulatorsAndScales) {
+TEST(Sm100Tiles, TensorMemoryHoldsAccumulatorsAndScales) {
   for (const ScaledOperand& operand : scaled_operands) {
     for (const bool n_major : {false, true}) {
       for (const int m_aligned : {128, 256}) {

@@ -1,10 +1,10 @@
 // Specializations of the block-scaled Hopper kernels compile without serialized wgmma, an ignored setmaxnreg or more than
-// the few spills they may have, and no arrival overtakes a load: a few by default, with GEMMULE_ALL_SPECIALIZATIONS=1 a set in which every pair of option values occurs.
+// the few spills they may have, and no arrival overtakes a load: a set in which every pair of option values occurs, and a
+// seeded sample.
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "backends/cuda/compile.hpp"
@@ -42,27 +42,28 @@ std::string fault(Op op, const ScaledChoice& choice) {
          overtaking_arrival(compiled.cubin, [&](std::uint64_t offset) { return need_not_wait(p, offset); });
 }
 
-class Sm90ScaledSpecializations : public testing::TestWithParam<Op> {};
+constexpr std::size_t shares = 2;
+
+/// Operator and share.
+class Sm90ScaledSpecializations : public testing::TestWithParam<std::tuple<Op, std::size_t>> {};
 
 TEST_P(Sm90ScaledSpecializations, CompileWithoutFaults) {
   std::string why;
   if (!find_nvrtc(&why)) GTEST_SKIP() << "NOT TESTED, no compiler: " << why;
-  const bool everything = std::getenv("GEMMULE_ALL_SPECIALIZATIONS") != nullptr;
-  const std::vector<ScaledChoice> legal = legal_scaled_choices(GetParam(), true);
-  const std::vector<ScaledChoice> choices = pairwise_cover(legal, everything ? legal.size() : 3);
-  const std::vector<std::string> faults =
-      faults_of(choices.size(), [&](std::size_t i) { return fault(GetParam(), choices[i]); });
-  for (std::size_t i = 0; i < choices.size(); ++i)
-    EXPECT_EQ(faults[i], "") << "choice " << to_string(choices[i]);
-  if (everything) std::printf("%zu specializations\n", choices.size());
+  const auto [op, index] = GetParam();
+  for (const ScaledChoice& x : share_of(chosen_for_test(legal_scaled_choices(op, true), 2), index, shares))
+    EXPECT_EQ(fault(op, x), "") << "choice " << to_string(x);
 }
 
-std::string operator_name(const testing::TestParamInfo<Op>& info) {
-  return info.param == Op::srelu ? "srelu" : "dglu";
+std::string share_name(const testing::TestParamInfo<std::tuple<Op, std::size_t>>& info) {
+  const auto [op, share] = info.param;
+  return (op == Op::srelu ? "srelu" : "dglu") + std::to_string(share);
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, Sm90ScaledSpecializations, testing::Values(Op::srelu, Op::dglu),
-                         operator_name);
+INSTANTIATE_TEST_SUITE_P(Operators, Sm90ScaledSpecializations,
+                         testing::Combine(testing::Values(Op::srelu, Op::dglu),
+                                          testing::Range(std::size_t{0}, shares)),
+                         share_name);
 
 }  // namespace
 }  // namespace gemmule::cuda

@@ -5,9 +5,13 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
+#include <random>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -61,6 +65,41 @@ std::vector<Choice<options>> pairwise_cover(const std::vector<Choice<options>>& 
     cover.push_back(*best);
   }
   return cover;
+}
+
+/// GEMMULE_ALL_SPECIALIZATIONS=product: every legal choice instead of a few (hours to days).
+inline bool product_wanted() {
+  const char* text = std::getenv("GEMMULE_ALL_SPECIALIZATIONS");
+  return text && std::string_view(text) == "product";
+}
+
+/// `count` of `all`, chosen by GEMMULE_SEED (default 1).
+template <std::size_t options>
+std::vector<Choice<options>> seeded_sample(const std::vector<Choice<options>>& all, std::size_t count) {
+  const char* text = std::getenv("GEMMULE_SEED");
+  std::mt19937_64 random(text ? std::strtoull(text, nullptr, 10) : 1);
+  std::vector<Choice<options>> sample;
+  for (std::size_t i = 0; i < count; ++i) sample.push_back(all[random() % all.size()]);
+  return sample;
+}
+
+/// A set of at most 150 in which every pair of values occurs, and a seeded sample; or all.
+template <std::size_t options>
+std::vector<Choice<options>> chosen_for_test(const std::vector<Choice<options>>& legal, std::size_t sampled) {
+  if (product_wanted()) return legal;
+  std::vector<Choice<options>> chosen = pairwise_cover(legal, legal.size());
+  if (chosen.size() > 150) throw std::logic_error("the covering set has " + std::to_string(chosen.size()));
+  const std::vector<Choice<options>> sample = seeded_sample(legal, sampled);
+  chosen.insert(chosen.end(), sample.begin(), sample.end());
+  return chosen;
+}
+
+/// The choices of share `index` of `shares`. NVRTC compiles one at a time in a process, so shares are tests of their own.
+template <class T>
+std::vector<T> share_of(const std::vector<T>& all, std::size_t index, std::size_t shares) {
+  std::vector<T> share;
+  for (std::size_t i = index; i < all.size(); i += shares) share.push_back(all[i]);
+  return share;
 }
 
 /// What fault(i) says, for all i < count, asked by `workers` threads.

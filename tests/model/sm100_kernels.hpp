@@ -1,14 +1,16 @@
-// The sm_100 kernels of each tile shape, compiled for the host in files of their own.
+// The sm_100 kernels of some tile shapes, compiled for the host in files of their own.
 #pragma once
 
 #include <span>
 
+#include "backends/cuda/sm100_host.hpp"
 #include "sm100/params.hpp"
 
 namespace gemmule::test {
 
+/// An operator that has no kernel of the shape is null.
 struct Sm100Instance {
-  kernels::u32 tile_n, stages, ctas;
+  cuda::sm100::TileConfig tile;
   void (*dglu)(const kernels::ScaledDgluOptions& options, const kernels::Sm100DgluParams& params);
   void (*srelu)(const kernels::ScaledSreluOptions& options, const kernels::Sm100SreluParams& params);
 };

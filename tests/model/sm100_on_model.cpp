@@ -11,20 +11,27 @@ namespace gemmule::test {
 
 namespace sm100 = cuda::sm100;
 
-extern const Sm100Instance sm100_n128_stages2_ctas1, sm100_n192_stages3_ctas1, sm100_n192_stages2_ctas2,
-    sm100_n256_stages2_ctas2;
+extern const Sm100Instance sm100_n128_stages2_ctas1, sm100_n192_stages2_ctas2, sm100_n256_stages2_ctas2,
+    sm100_n192_stages3_ctas1, sm100_n256_stages4_ctas2, sm100_n128_stages3_ctas2, sm100_n256_stages3_ctas1,
+    sm100_n128_stages5_ctas1, sm100_n192_stages6_ctas2;
 
 std::span<const Sm100Instance> sm100_instances() {
-  static const Sm100Instance all[] = {sm100_n128_stages2_ctas1, sm100_n192_stages3_ctas1,
-                                      sm100_n192_stages2_ctas2, sm100_n256_stages2_ctas2};
+  static const Sm100Instance all[] = {
+      sm100_n128_stages2_ctas1, sm100_n192_stages2_ctas2, sm100_n256_stages2_ctas2,
+      sm100_n192_stages3_ctas1, sm100_n256_stages4_ctas2, sm100_n128_stages3_ctas2,
+      sm100_n256_stages3_ctas1, sm100_n128_stages5_ctas1, sm100_n192_stages6_ctas2};
   return all;
 }
 
 namespace {
 
-const Sm100Instance& instance(const sm100::TileConfig& tile) {
+bool has_operator(const Sm100Instance& one, Op op) {
+  return op == Op::dglu ? one.dglu != nullptr : one.srelu != nullptr;
+}
+
+const Sm100Instance& instance(Op op, const sm100::TileConfig& tile) {
   for (const Sm100Instance& one : sm100_instances())
-    if (one.tile_n == tile.tile_n && one.stages == tile.stages && one.ctas == tile.ctas) return one;
+    if (one.tile == tile && has_operator(one, op)) return one;
   throw std::logic_error("no such tile shape");
 }
 
@@ -40,6 +47,13 @@ void place_maps(kernels::ScaledParams& common, kernels::ScaleMaps& scales, const
 }
 
 }  // namespace
+
+std::vector<sm100::TileConfig> sm100_tiles(Op op) {
+  std::vector<sm100::TileConfig> tiles;
+  for (const Sm100Instance& one : sm100_instances())
+    if (has_operator(one, op)) tiles.push_back(one.tile);
+  return tiles;
+}
 
 Sm100Reports run_sm100_on_model(const TestProblem& t, const Outputs& out, const Sm100Settings& settings) {
   const Problem& p = t.problem;
@@ -64,7 +78,7 @@ Sm100Reports run_sm100_on_model(const TestProblem& t, const Outputs& out, const 
     *prepared[i] = model::launch(launch, memory, [&] { kernels::dglu_prepare(params); });
   }
 
-  const Sm100Instance& kernel = instance(tile);
+  const Sm100Instance& kernel = instance(p.op, tile);
   launch.threads = static_cast<int>(kernels::sm100::threads);
   launch.grid = settings.multiprocessors;
   launch.cluster = static_cast<int>(tile.ctas);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backends/cuda/sm100_host.hpp"
 #include "engine/machine.hpp"
@@ -13,8 +14,11 @@
 
 namespace gemmule::test {
 
+/// Tile shapes that are compiled for the model.
+std::vector<cuda::sm100::TileConfig> sm100_tiles(Op op);
+
 struct Sm100Settings {
-  cuda::sm100::TileConfig tile{128, 2, 1};  ///< one of those compiled: see sm100_kernels.hpp
+  cuda::sm100::TileConfig tile{128, 2, 1};  ///< one of sm100_tiles()
   int multiprocessors = 2;  ///< CTAs of the persistent grid, a multiple of the CTAs that multiply together
   bool dependent = false;   ///< programmatic dependent launch: an earlier grid still runs
   std::uint64_t seed = 1;

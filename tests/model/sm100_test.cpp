@@ -1,8 +1,9 @@
 // The sm_100 kernels on the model, for one CTA and for pairs: right results, and no hazard, whatever the timing.
-// GEMMULE_MODEL_PROBLEMS=N runs N random configurations instead of a few.
+// GEMMULE_MODEL_PROBLEMS=N runs N random configurations, and N problems of each tile shape, instead of a few.
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 
 #include "model/sm100_on_model.hpp"
 #include "support/scaled_problems.hpp"
@@ -19,16 +20,21 @@ TileConfig pair_for(const Problem& p) {
   return p.block_scaled() ? pair : bf16_pair;
 }
 
-/// What the host would do, with fewer stages: pairs where the rows allow it, except for n-major bytes; in one CTA 192
-/// columns of block-scaled operands, so that a tile may start in the middle of an atom of scales.
-TileConfig tile_for(const Problem& p) {
+/// Of the shapes with as many CTAs and columns as the host's that have the fewest stages or, with even seeds, the most that
+/// it could have; a narrower one if there is none.
+TileConfig tile_for(const Problem& p, std::uint64_t seed) {
   const TileConfig host = cuda::sm100::tile_config(p);
-  if (host.ctas == 2) return pair_for(p);
-  return host.tile_n == 192 && p.block_scaled() && host.stages >= wide_single.stages ? wide_single : single;
+  std::optional<TileConfig> chosen;
+  for (const TileConfig& tile : sm100_tiles(p.op)) {
+    if (tile.tile_n != host.tile_n || tile.ctas != host.ctas || tile.stages > host.stages) continue;
+    if (!chosen || (seed % 2 == 0 ? tile.stages > chosen->stages : tile.stages < chosen->stages))
+      chosen = tile;
+  }
+  return chosen.value_or(host.ctas == 2 ? pair : single);
 }
 
 Sm100Settings settings_for(const Problem& p, std::uint64_t seed) {
-  const TileConfig tile = tile_for(p);
+  const TileConfig tile = tile_for(p, seed);
   return {.tile = tile, .multiprocessors = tile.ctas == 2 ? 4 : 3, .seed = seed};
 }
 
@@ -57,6 +63,47 @@ TEST(ModelSm100, EveryFormatInOneCtaAndInPairs) {
       const Problem p = basic_problem(op, format, 288, 352);
       const TestProblem two = make_problem(p, {256, 0, 256}, 256, 7, Data::exact);
       EXPECT_EQ(difference_from_cpu(two, {.tile = pair_for(p), .multiprocessors = 4}), "") << describe(two);
+    }
+  }
+}
+
+/// A problem for which the host would choose the tile's columns and CTAs. Seeds up to 143 choose as many different extents:
+/// N up to 416 and K up to 352, in the middle of tiles, chunks, stages and instructions.
+TestProblem problem_for(Op op, const TileConfig& tile, std::uint64_t seed) {
+  const Format format = tile.tile_n == 256 ? Format::bf16 : Format::mxfp8;
+  const auto round = static_cast<std::int64_t>(seed);
+  // dGLU wants multiples of 32 columns.
+  const std::int64_t n = 32 * (1 + round * 7 % 13) - (op == Op::srelu ? 16 * (round % 2) : 0);
+  const std::int64_t k = 32 * (1 + round * 5 % 11) - (format == Format::bf16 ? 8 * (round % 3) : 0);
+  Problem p = basic_problem(op, format, n, k);
+  if (op == Op::dglu && tile.tile_n == 128 && tile.ctas == 2) {
+    p = basic_problem(op, Format::nvfp4, n, k);
+    p.c = p.d = DType::float32;
+  }
+  if (op == Op::dglu && tile.tile_n == 128 && tile.ctas == 1) {
+    p.b_n_major = true;
+    p.c = DType::float8_e4m3fn;
+  }
+  const std::int64_t unit = 128 * tile.ctas;
+  p.m_aligned = static_cast<int>(unit);
+  return make_problem(p, {unit, 0, 2 * unit}, unit, seed, Data::exact);
+}
+
+TEST(ModelSm100, EveryTileShape) {
+  for (const Op op : {Op::dglu, Op::srelu}) {
+    for (const TileConfig& tile : sm100_tiles(op)) {
+      for (std::uint64_t seed = 1; seed <= problem_count("GEMMULE_MODEL_PROBLEMS", 2); ++seed) {
+        const TestProblem t = problem_for(op, tile, seed);
+        if (op == Op::dglu || tile.ctas == 2) {
+          const TileConfig host = cuda::sm100::tile_config(t.problem);
+          EXPECT_EQ(host.tile_n, tile.tile_n);
+          EXPECT_EQ(host.ctas, tile.ctas);
+          EXPECT_GE(host.stages, tile.stages);
+        }
+        const int ctas = tile.ctas == 2 ? 4 : 3;
+        EXPECT_EQ(difference_from_cpu(t, {.tile = tile, .multiprocessors = ctas, .seed = seed}), "")
+            << tile.tile_n << " columns, " << tile.stages << " stages, " << describe(t);
+      }
     }
   }
 }

@@ -33,6 +33,18 @@ TEST(Bench, WritesATableAndReports) {
   EXPECT_EQ(files_in(dir.path()).size(), 3u);
 }
 
+TEST(Bench, SreluOfFp8CanWriteBf16) {
+  TemporaryDirectory dir;
+  succeed({"bench", "--bf16-d", "--formats", "mxfp8,nvfp4", "--experts", "1", "--rows", "128", "--n", "64",
+           "--k", "64", "--repeats", "1", "--threads", "1", "--json", dir / "b.json"});
+  std::vector<std::string> shown;
+  const auto json = nlohmann::json::parse(io::slurp(dir / "b.json"));
+  for (const auto& row : json.at("results"))
+    shown.push_back(row.at("op").get<std::string>() + " " + row.at("format").get<std::string>());
+  EXPECT_EQ(shown,
+            (std::vector<std::string>{"srelu mxfp8->bf16", "srelu nvfp4", "dglu mxfp8", "dglu nvfp4"}));
+}
+
 TEST(Bench, DevicesNeedADriver) {
   if (cuda::find_driver()) GTEST_SKIP() << "NOT TESTED: there is a driver";
   const Finished finished = gemmule({"bench", "--backend", "cuda", "--n", "64", "--k", "64"});

@@ -79,7 +79,8 @@ OperandOptions operand_options(const Problem& p) {
   return kernels::operand_options(host::scaled_options(p));
 }
 
-/// A pair of CTAs where every expert is a multiple of 256 rows, unless a tile of 128 was asked for. Two accumulators of
+/// A pair of CTAs where every expert is a multiple of 256 rows, unless a tile of 128 in clusters of one row of CTAs was asked
+/// for: two CTAs of 128 rows that share B are a pair. Two accumulators of
 /// 256 columns are all of tensor memory, so block-scaled tiles have 192. The rows of 8-bit n-major B come in spans of 128
 /// columns, which a pair cannot halve. A narrower tile where C and D leave room for fewer than three stages.
 TileConfig tile_config(const Problem& p) {
@@ -87,7 +88,7 @@ TileConfig tile_config(const Problem& p) {
   const EpilogueBytes epilogue = epilogue_bytes(p);
   if (p.b_n_major && p.block_scaled())
     return {128, kernels::sm100_stages(operands, epilogue, 128, 1, most_stages), 1};
-  const std::uint32_t ctas = p.m_aligned % 256 == 0 && p.tile.m != 128 ? 2 : 1;
+  const std::uint32_t ctas = p.m_aligned % 256 == 0 && (p.tile.m != 128 || p.cluster.m == 2) ? 2 : 1;
   TileConfig tile;
   for (const std::uint32_t tile_n : {256u, 192u, 128u}) {
     if (tile_n == 256 && p.block_scaled()) continue;

@@ -15,6 +15,7 @@ namespace gemmule::cuda::sm100 {
 /// Template parameters of a kernel.
 struct TileConfig {
   std::uint32_t tile_n = 128, stages = 0, ctas = 1;
+  friend bool operator==(const TileConfig&, const TileConfig&) = default;
 };
 TileConfig tile_config(const Problem& p);
 
