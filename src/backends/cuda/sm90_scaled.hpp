@@ -9,7 +9,7 @@ namespace gemmule::cuda::sm90 {
 
 /// Spills that the kernels may have, per thread: the common specializations have none, a few others one register of the feeding
 /// warps or up to seven of a quantizing epilogue.
-inline constexpr int scaled_spill_bytes = 32;
+inline constexpr int scaled_spill_bytes = 64;
 
 host::Scratch scaled_scratch(const Problem& p, std::int64_t m);
 
