@@ -73,6 +73,16 @@ struct Factor {
   u32 scale, addend;
 };
 
+/// What a pair is scaled by: BF16 or FP16.
+template <bool fp16>
+struct PairFactor {
+  using Type = Factor;
+};
+template <>
+struct PairFactor<true> {
+  using Type = u32;
+};
+
 /// Of two e8m0 codes, in bits 0..7 of each half: 2^(code - 127). FP8: code 255 gives infinity, and its product with zero, NaN,
 /// is what is added; code 0, whose products are not representable, gives 0. FP4, which takes two equal codes: code 0 is a subnormal.
 GEMMULE_DEVICE Factor e8m0_factor(const ScaledOptions& options, u32 codes) {

@@ -86,4 +86,20 @@ GEMMULE_HD constexpr ScaledLayout scaled_layout(const ScaledOptions& options) {
   return l;
 }
 
+/// Position in a ring whose size is a constant of the layout.
+struct ScaledRing {
+  u32 index = 0;
+  u32 parity = 0;
+  GEMMULE_HD static constexpr ScaledRing after(u32 count, u32 size) {
+    return {count % size, count / size % 2};
+  }
+  GEMMULE_HD constexpr void advance(u32 size) {
+    index += 1;
+    if (index == size) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+};
+
 }  // namespace gemmule::kernels

@@ -56,30 +56,6 @@ struct ScaledShared {
   }
 };
 
-/// Position in a ring whose size is a constant of the layout.
-struct ScaledRing {
-  u32 index = 0;
-  u32 parity = 0;
-  GEMMULE_DEVICE static ScaledRing after(u32 count, u32 size) { return {count % size, count / size % 2}; }
-  GEMMULE_DEVICE void advance(u32 size) {
-    index += 1;
-    if (index == size) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-/// What a pair is scaled by: BF16 or FP16.
-template <bool fp16>
-struct PairFactorOf {
-  using Type = expand::Factor;
-};
-template <>
-struct PairFactorOf<true> {
-  using Type = u32;
-};
-
 struct ScaledMainloop {
   static constexpr u32 warps_per_group = scaled::warps_per_group;
   static constexpr u32 math_warps = scaled::groups * warps_per_group;
@@ -251,6 +227,11 @@ struct ScaledMainloop {
     return k + scaled::raw_tile_k(options.ab) > params.k;
   }
 
+  /// Of FP8, in the last stage: selects zero in place of a block that does not exist. Here, k is where the block begins.
+  GEMMULE_DEVICE void drop_absent(Selection& selection) const {
+    if (selection.k >= params.k) selection.block = 0x4444;
+  }
+
   /// Offset in a stage's scales of the 4 bytes of row 0 of row tile `tile` (2: B) for piece t; row 32 w + r is 4 w + 16 r
   /// further on.
   GEMMULE_DEVICE u32 scale_offset(u32 tile, u32 t) const {
@@ -261,7 +242,7 @@ struct ScaledMainloop {
   // ---------------------------------------------------------------------------------------------- the two ways
 
   template <bool fp16>
-  using PairFactor = typename PairFactorOf<fp16>::Type;
+  using PairFactor = typename expand::PairFactor<fp16>::Type;
 
   /// The factor of both values of a pair. `base`: of FP16.
   template <bool fp16>
@@ -350,10 +331,11 @@ struct ScaledMainloop {
     scale[1] = scaled::stage_atoms(options) == 2
                    ? ptx::load(scales.bytes(scale_offset(2, 2) + in_atom).as<u32>())
                    : scale[0];
+    // Rows are aligned to the span of their swizzle.
+    const u32 from = raw.address + row * scaled::raw_row_bytes + (row / 2 % 4 << 4);
     U32x4 words[4];
 #pragma unroll
-    for (u32 t = 0; t < 4; ++t)
-      words[t] = ptx::load(raw.bytes(row * scaled::raw_row_bytes + ((t ^ row / 2 % 4) << 4)).as<U32x4>());
+    for (u32 t = 0; t < 4; ++t) words[t] = ptx::load(Shared<U32x4>{from ^ t << 4});
     if (unpublished) publish_b(b_at);
     release_loaded(shared.empty + stage_index,
                    words[0].x ^ words[1].x ^ words[2].x ^ words[3].x ^ (scale[0] | scale[1]), params.k >> 31);
@@ -367,15 +349,14 @@ struct ScaledMainloop {
 #pragma unroll
       for (u32 t = 0; t < 4; ++t)
         factors[block_of(t)] = pair_factor<fp16>(scale[t / 2], block_selector(selection, t, step), base);
-      const Shared<u8> to = acquire_b(b_at).bytes(position * 128);
+      const u32 to = acquire_b(b_at).address + position * 128 + (position % 8 << 4);
 #pragma unroll
       for (u32 s = 0; s < slices; ++s) {
         U32x2 pairs[4];
 #pragma unroll
         for (u32 t = 0; t < 4; ++t) pairs[t] = slice_pairs<fp16>(words[t], step, s, factors[block_of(t)]);
-        ptx::store(to.bytes(((2 * s) ^ (position % 8)) << 4).as<U32x4>(),
-                   U32x4{pairs[0].x, pairs[1].x, pairs[2].x, pairs[3].x});
-        ptx::store(to.bytes(((2 * s + 1) ^ (position % 8)) << 4).as<U32x4>(),
+        ptx::store(Shared<U32x4>{to ^ 2 * s << 4}, U32x4{pairs[0].x, pairs[1].x, pairs[2].x, pairs[3].x});
+        ptx::store(Shared<U32x4>{to ^ (2 * s + 1) << 4},
                    U32x4{pairs[0].y, pairs[1].y, pairs[2].y, pairs[3].y});
       }
       if (!publishes_late()) publish_b(b_at);
@@ -468,10 +449,14 @@ struct ScaledMainloop {
             scale_offset(group, t) + 16 * g + 4 * warp};
   }
 
-  GEMMULE_DEVICE RawRows load_rows(const RowOffsets& offsets, u32 stage_index, u32 half) const {
-    const Shared<u8> a = shared.a.bytes(stage_index * scaled::raw_a_bytes + offsets.a);
-    const Shared<u8> scales =
-        shared.scales.bytes(stage_index * scaled::stage_scale_bytes(options) + offsets.scales);
+  /// The same as addresses.
+  GEMMULE_DEVICE RowOffsets row_addresses(const RowOffsets& offsets, u32 stage_index) const {
+    return {shared.a.address + offsets.a + stage_index * scaled::raw_a_bytes,
+            shared.scales.address + offsets.scales + stage_index * scaled::stage_scale_bytes(options)};
+  }
+
+  GEMMULE_DEVICE static RawRows load_rows(const RowOffsets& addresses, u32 half) {
+    const Shared<u8> a{addresses.a}, scales{addresses.scales};
     RawRows rows;
 #pragma unroll
     for (u32 u = 0; u < 2; ++u) {
@@ -486,7 +471,7 @@ struct ScaledMainloop {
   template <bool fp16>
   GEMMULE_DEVICE void expand_rows(Operands& operands, RawRows& rows, const Selection& selection, u32 base,
                                   u32 step) const {
-    if (step == 0 && has_absent_scales(selection.k)) {
+    if (options.ab == Format::e2m1 && step == 0 && has_absent_scales(selection.k)) {
 #pragma unroll
       for (u32 u = 0; u < 2; ++u) rows.scales[u] = existing_scales(rows.scales[u], selection.k, thread % 4);
     }
@@ -545,43 +530,57 @@ struct ScaledMainloop {
     // With two buffers to spare, B of the next stage is awaited before the last unit of this one is issued, so that the bytes
     // of A arrive meanwhile. Otherwise only raw A is, and after it.
     const bool early = publishes_late();
-    const u32 base = tile.fp16.base_a, none = tile.row >> 31;
+    const u32 base = tile.fp16.base_a, none = tile.row >> 31 & thread;
     const RowOffsets offsets = row_offsets(group);
     const u32 stages = stage_count();
     ScaledRing at = ScaledRing::after(tiles_before * stages, layout.stages);
     ScaledRing b_at = ScaledRing::after(tiles_before * stages, layout.b_buffers);
     Selection selection = Selection::of(options, thread % 4);
+    selection.k = thread % 4 * 16 / options.vec * options.vec;  // where the thread's block begins
+    drop_absent(selection);
     Operands operands[2];
     // Not by the first multiplications: those of the second half would find registers that the compiler defines under those
     // of the first.
     sums[0].clear();
     sums[1].clear();
     ptx::wait(shared.full + at.index, at.parity);
-    RawRows rows = load_rows(offsets, at.index, 0);
+    RowOffsets from = row_addresses(offsets, at.index);
+    RawRows rows = load_rows(from, 0);
     expand_rows<fp16>(operands[0], rows, selection, base, 0);
     u32 b_index = await_b(b_at), last_b = 0, next_b = 0;
+    Selection second = selection;
     for (u32 stage = 0;;) {
       const bool last = stage + 1 == stages;
       const u64 b = descriptor(b_index);
 #pragma unroll
       for (u32 half = 0; half < 2; ++half) {
         // The next unit's bytes: their registers are free, and the multiplications hide the way of the bytes.
-        if (half == 1) at.advance(layout.stages);
+        if (half == 1) {
+          at.advance(layout.stages);
+          from = row_addresses(offsets, at.index);
+        }
         if (early && half == 1 && !last) next_b = await_b(b_at);
-        if (early && (half == 0 || !last)) rows = load_rows(offsets, at.index, 1 - half);
+        if (early && (half == 0 || !last)) rows = load_rows(from, 1 - half);
         multiply_unit<fp16>(sums[half], operands[half], b);
         if (half == 1 && last) break;
-        if (half == 1) selection.advance(options);
+        if (half == 1) {
+          selection.advance(options);
+          drop_absent(selection);
+        }
         if (!early) {
           if (half == 1) ptx::wait(shared.full + at.index, at.parity);
-          rows = load_rows(offsets, at.index, 1 - half);
+          rows = load_rows(from, 1 - half);
         }
         ptx::wait_multiplications<1>();  // for the unit before this one
         if (half == 0) {
-          if (stage != 0) release(shared.b_empty + last_b);
+          // What reads the loaded scales waits for `second`, so that the compiler cannot put it between the multiplications.
+          if (stage != 0) {
+            second = selection;
+            release(shared.b_empty + last_b);
+          }
           release_loaded(shared.empty + at.index, loaded(rows), none);
         }
-        expand_rows<fp16>(operands[1 - half], rows, selection, base, 0);
+        expand_rows<fp16>(operands[1 - half], rows, half == 0 ? second : selection, base, 0);
         if (!early && half == 1) next_b = await_b(b_at);
       }
       if (last) {
@@ -612,8 +611,8 @@ struct ScaledMainloop {
     sums[1].clear();
     RawRows rows[2];
     ptx::wait(shared.full + at.index, at.parity);
-    rows[0] = load_rows(offsets, at.index, 0);
-    rows[1] = load_rows(offsets, at.index, 1);
+    rows[0] = load_rows(row_addresses(offsets, at.index), 0);
+    rows[1] = load_rows(row_addresses(offsets, at.index), 1);
     expand_rows<fp16>(operands[0], rows[0], selection, 0, 0);
     u32 b_index = await_b(b_at), last_b = 0;
     u64 b = descriptor(b_index);
@@ -630,7 +629,7 @@ struct ScaledMainloop {
         // In place of the half that needs no more expansion.
         if (unit >= 2 && !last) {
           if (half == 0) ptx::wait(shared.full + at.index, at.parity);
-          rows[half] = load_rows(offsets, at.index, half);
+          rows[half] = load_rows(row_addresses(offsets, at.index), half);
         }
         if (next == 0 && last) break;
         if (next == 0) selection.advance(options);
