@@ -203,7 +203,10 @@ def form(op: str, fmt: str) -> tuple[Any, dict[str, Any]]:
     """The wrapper and its arguments on the host; dGLU adds to a dprob of its own each time."""
     call = Call(frameworks.make("torch"), ref.make_problem(op, fmt, ROWS, n=160, k=256))
     wrapper = gemmule.grouped_gemm_srelu_wrapper if op == "srelu" else gemmule.grouped_gemm_dglu_wrapper
-    return wrapper, call.srelu() if op == "srelu" else call.dglu()
+    arguments = call.srelu() if op == "srelu" else call.dglu()
+    if (op, fmt) == ("dglu", "mxfp8"):
+        arguments["d_dtype"] = "float8_e4m3fn"  # FP8 operands allow no other D than FP8
+    return wrapper, arguments
 
 
 def moved(arguments: dict[str, Any], device: str) -> dict[str, Any]:
