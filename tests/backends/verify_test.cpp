@@ -306,6 +306,36 @@ TEST(VerifyExtremes, AcceptsFloat32UnderflowAndOverflow) {
   }
 }
 
+/// Sums whose first half may overflow either way, so that relu may make zero of a large number.
+TEST(VerifyExtremes, AcceptsEitherSignWhereSumsOverflow) {
+  std::vector<Problem> problems(4, basic_problem(Op::srelu, Format::mxfp4, 64, 64));
+  problems[1].tanh_clamp_scale = 8;
+  problems[2] = problems[3] = basic_problem(Op::dglu, Format::mxfp4, 64, 64);
+  problems[2].epilogue_op = EpilogueOp::relu;
+  problems[3].epilogue_op = EpilogueOp::srelu;
+  for (Problem& p : problems) {
+    p.d = DType::float16;
+    TestProblem t = make_problem(p, {128}, 0, 5);
+    const auto passes = [&](Outputs& out) {
+      return verify::compare(t.problem, t.inputs(), t.operands(out), {.poison = poison_byte}).passed();
+    };
+    for (std::int64_t m = 0; m < t.m; ++m) t.sfa.data()[reference::scale_index(m, 0, 2)] = 127;
+    const auto scale_first_block = [&](std::uint8_t code) {
+      for (std::int64_t n = 0; n < p.n; ++n) t.sfb[0].data()[reference::scale_index(n, 0, 2)] = code;
+    };
+    scale_first_block(127 + 122);
+    Outputs out = run_cpu(t);
+    EXPECT_TRUE(passes(out)) << describe(t);
+    scale_first_block(127);  // nothing overflows
+    out = run_cpu(t);
+    EXPECT_TRUE(passes(out)) << describe(t);
+    std::int64_t positive = 0;
+    while (!(std::fabs(reference::load(out.d.data(), p.d, positive)) > 0.1)) ++positive;
+    reference::store(out.d.data(), p.d, positive, 0.0f);
+    EXPECT_FALSE(passes(out)) << describe(t) << ": zero is wrong where nothing overflows";
+  }
+}
+
 /// Quantization whose products underflow: a scale may be 0 or round down, and the block then saturates.
 TEST(VerifyExtremes, AcceptsScalesThatUnderflow) {
   struct Factors {

@@ -118,6 +118,9 @@ Estimate srelu(const Problem& p, Estimate x, double prob) {
                     2 * s * s * tanh_error};
   }
   y.error += underflow;
+  // float32's sum may then be either infinity, whichever sign x has: of one, relu makes zero.
+  const double clamp = p.tanh_clamp_scale;
+  if (x.overflow) y.error = std::max(y.error, clamp == 0 ? y.value : clamp * clamp);
   y.overflow = x.overflow || limited(y).overflow;
   return limited({y.value * prob, y.error * std::fabs(prob) + underflow, y.overflow});
 }
@@ -143,9 +146,11 @@ Estimate product(Estimate r, const Factor& factor) {
 Estimate post_process(EpilogueOp op, Estimate d) {
   if (op == EpilogueOp::none) return d;
   const double r = relu(d.value);
-  if (op == EpilogueOp::relu) return {r, d.error, d.overflow};
-  return limited(
-      {r * r, 2 * r * d.error + d.error * d.error + formula_error * r * r + underflow, d.overflow});
+  // Where float32 overflows the sign may be either (srelu()).
+  const double lost = d.overflow ? (op == EpilogueOp::relu ? r : r * r) : 0;
+  if (op == EpilogueOp::relu) return {r, std::max(d.error, lost), d.overflow};
+  const double error = 2 * r * d.error + d.error * d.error + formula_error * r * r + underflow;
+  return limited({r * r, std::max(error, lost), d.overflow});
 }
 
 }  // namespace gemmule::reference
