@@ -290,13 +290,13 @@ void accumulator_cleared(AccumulatorState& state, int width, Site site) {
   access(state, site);
   state.initialised = true;
   state.width = width;
-  state.shifted = state.brought_from = state.brought = 0;
+  state.brought_from = state.brought = 0;
 }
 
 void accumulator_touched(AccumulatorState& state, int index, Site site) {
   Thread& t = *state.owner;
   access(state, site);
-  const int source = (index < state.brought ? index + state.brought_from : index) + state.shifted;
+  const int source = index < state.brought ? index + state.brought_from : index;
   if (!state.initialised || source >= state.width / 2) {
     t.machine->hazard(Hazard::uninitialised_read, site, [&] {
       return t.label() + ": accumulator element " + std::to_string(index) +
@@ -371,7 +371,7 @@ void wgmma_issue(Thread& t, const WgmmaRegisters& registers, AccumulatorState& s
   state.initialised = true;
   state.group = t.wgmma_committed;
   state.width = n;
-  state.shifted = state.brought_from = state.brought = 0;
+  state.brought_from = state.brought = 0;
   t.collective_value = reinterpret_cast<std::uint64_t>(&registers);
   const std::uint64_t key =
       (a * 0x9e3779b97f4a7c15ull ^ b) * 0x9e3779b97f4a7c15ull ^

@@ -43,8 +43,8 @@ struct AccumulatorState {
   std::int64_t touched = 0;  ///< Thread::register_sequence of the last access by the thread
   int group = -1;            ///< wgmma group that last wrote it; -1: none
   int width = 0;
-  int shifted = 0;                    ///< elements that shift_down has moved by since the last multiplication
-  int brought_from = 0, brought = 0;  ///< the last bring_down since then: first element taken, number
+  int brought_from = 0,
+      brought = 0;  ///< the last bring_down since the last multiplication: first element taken, number
   bool initialised = false;
 };
 void accumulator_created(AccumulatorState& state);

@@ -49,12 +49,8 @@ class Accumulator {
     model::accumulator_touched(state_, index, site);
     return value_[index];
   }
-  void put(int index, float element, Site site = Site::here()) {
-    model::accumulator_touched(state_, index, site);
-    value_[index] = element;
-  }
   void scale(float factor, Site site = Site::here()) {
-    model::accumulator_touched(state_, -state_.shifted, site);
+    model::accumulator_touched(state_, 0, site);
     for (int i = 0; i < state_.width / 2; ++i) value_[i] *= factor;
   }
   void clear(Site site = Site::here()) {
@@ -65,13 +61,6 @@ class Accumulator {
   void bring_down(int first, int number, Site site = Site::here()) {
     model::accumulator_brought_down(state_, first, number, site);
     for (int i = 0; i < number; ++i) value_[i] = value_[first + i];
-  }
-  /// Element i becomes element i + distance; the last `distance` are left alone.
-  template <int distance>
-  void shift_down(Site site = Site::here()) {
-    model::accumulator_touched(state_, -state_.shifted, site);
-    state_.shifted += distance;
-    for (int i = 0; i + distance < count; ++i) value_[i] = value_[i + distance];
   }
   float* values() { return value_; }
   model::AccumulatorState& state() { return state_; }

@@ -232,7 +232,7 @@ TEST(ModelWgmma, IllegalDescriptors) {
 }
 
 TEST(ModelWgmma, OnlyWrittenElementsMayBeRead) {
-  enum class Move { none, shift, bring_down };
+  enum class Move { none, bring_down };
   const auto kernel = [](int element, Move move) {
     const ptx::Shared<ptx::u32> words = ptx::dynamic_shared().as<ptx::u32>();
     for (ptx::u32 i = ptx::thread_index(); i < 4096; i += 128) ptx::store(words + i, 0u);
@@ -244,7 +244,6 @@ TEST(ModelWgmma, OnlyWrittenElementsMayBeRead) {
                              ptx::swizzled_128(ptx::dynamic_shared().bytes(8192), 16, 1024), false);
     ptx::commit_multiplications();
     ptx::wait_multiplications<0>();
-    if (move == Move::shift) d.shift_down<16>();
     if (move == Move::bring_down) d.bring_down(24, 16);
     d.get(element);
   };
@@ -254,10 +253,8 @@ TEST(ModelWgmma, OnlyWrittenElementsMayBeRead) {
     return launch(options, memory, [&] { kernel(element, move); });
   };
   EXPECT_EQ(run(31, Move::none).text(), "");
-  EXPECT_EQ(run(15, Move::shift).text(), "");
   for (const int written : {7, 16, 31}) EXPECT_EQ(run(written, Move::bring_down).text(), "");
   EXPECT_TRUE(run(32, Move::none).only(Hazard::uninitialised_read));
-  EXPECT_TRUE(run(16, Move::shift).only(Hazard::uninitialised_read));
   EXPECT_TRUE(run(8, Move::bring_down).only(Hazard::uninitialised_read));
 }
 

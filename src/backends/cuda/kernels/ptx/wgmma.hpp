@@ -48,7 +48,6 @@ struct Accumulator {
   float value[count];
 
   GEMMULE_DEVICE float get(int index) const { return value[index]; }
-  GEMMULE_DEVICE void put(int index, float element) { value[index] = element; }
   GEMMULE_DEVICE void scale(float factor) {
 #pragma unroll
     for (int i = 0; i < count; ++i) value[i] *= factor;
@@ -61,12 +60,6 @@ struct Accumulator {
   GEMMULE_DEVICE void bring_down(int first, int number) {
 #pragma unroll
     for (int i = 0; i < number; ++i) value[i] = value[first + i];
-  }
-  /// Element i becomes element i + distance; the last `distance` are left alone.
-  template <int distance>
-  GEMMULE_DEVICE void shift_down() {
-#pragma unroll
-    for (int i = 0; i + distance < count; ++i) value[i] = value[i + distance];
   }
 };
 
