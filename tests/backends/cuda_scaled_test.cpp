@@ -102,6 +102,29 @@ TEST_P(CudaScaled, NanAndInfinityReachTheOutputsTheyBelongTo) {
   }
 }
 
+/// Below the codes for which operands are exact. Tiles go either way, FP16 or BF16.
+TEST_P(CudaScaled, LowScaleCodesMeanTheSameInEveryTile) {
+  for (const Format format : {Format::mxfp8, Format::mxfp8_e5m2}) {
+    const bool e5m2 = format == Format::mxfp8_e5m2;
+    Problem p = basic_problem(GetParam(), format, 96, 96);
+    p.b_n_major = e5m2;
+    p.has_dprob = false;  // float32, where NaN has many bit patterns
+    for (const bool in_b : {false, true}) {
+      for (const int code : {1, e5m2 ? 9 : 2}) {
+        TestProblem t = with_code(p, in_b, static_cast<std::uint8_t>(code), 5);
+        if (e5m2 && code == 9) t = with_infinities_in_coded_rows(t, in_b);
+        ASSERT_EQ(first_difference(t, run_cuda(t), run_cpu(t)), "") << code << ", " << describe(t);
+      }
+      const TestProblem zero = with_code(p, in_b, 0, 6);
+      const Outputs got = run_cuda(zero);
+      ASSERT_EQ(first_difference(zero, got, run_cpu(with_zeros_in_coded_rows(zero, in_b))), "")
+          << describe(zero);
+      const TestProblem low = with_code(p, in_b, 1, 6);
+      EXPECT_NE(first_difference(low, got, run_cpu(low)), "") << "a row that vanishes is not noticed";
+    }
+  }
+}
+
 TEST_P(CudaScaled, DeterministicResultsDoNotDependOnTheRunOrTheGrid) {
   TestProblem t = sample(3, true);
   const Outputs first = run_cuda(t);

@@ -100,6 +100,8 @@ TEST(Expand, EveryByteWithEveryScale) {
         if (code >= range.first && code <= range.last)
           ASSERT_TRUE(same(got, truth))
               << "byte " << x << ", scale " << code << ": " << got << ", not " << truth;
+        else if (code == 0)
+          ASSERT_TRUE(std::isfinite(truth) ? got == 0 : std::isnan(got)) << "byte " << x << ", scale 0";
         else if (std::isnan(truth))
           ASSERT_TRUE(std::isnan(got)) << "byte " << x << ", scale " << code;
         else
@@ -154,8 +156,7 @@ TEST(Expand, EveryByteWithEveryScaleOfAWindowAsFp16) {
       const u32 base = expand::window_base(ab, largest);
       const double unit = std::ldexp(1.0, -expand::result_exponent(base, base) / 2);
       for (u32 code = 0; code <= largest; ++code) {
-        const bool counts = code >= window.lowest;
-        if (counts && largest - code > window.span) continue;
+        if (code != 0 && (code < window.lowest || largest - code > window.span)) continue;
         const u32 block = code % 4;
         const u32 factor =
             expand::fp16_factor(o, code << (8 * block), expand::scale_selector(o, block), base * 0x00010001u);
@@ -167,10 +168,10 @@ TEST(Expand, EveryByteWithEveryScaleOfAWindowAsFp16) {
           const double got = static_cast<double>(
               numerics::decode_fp16(static_cast<numerics::u16>(x % 2 == 0 ? pair & 0xffff : pair >> 16)));
           const double truth = value_of(ab, x) * scale * unit;
-          if (counts)
+          if (code != 0)
             ASSERT_TRUE(same(got, truth)) << "byte " << x << ", scale " << code << " of " << largest;
           else
-            ASSERT_EQ(std::isfinite(truth), std::isfinite(got)) << "byte " << x << ", scale " << code;
+            ASSERT_TRUE(std::isfinite(truth) ? got == 0 : std::isnan(got)) << "byte " << x << ", scale 0";
         }
       }
     }
@@ -225,8 +226,8 @@ TEST(Expand, Fp16OnlyWhereEveryScaleThatCountsIsInTheWindow) {
   EXPECT_FALSE(with(true, 0, 0, 132).use);    // 132 - 110
   EXPECT_FALSE(with(true, 130, 3, 255).use);  // NaN
   EXPECT_FALSE(with(true, 130, 3, 3).use);
-  EXPECT_TRUE(with(true, 130, 3, 2).use);  // counts as zero, as in BF16's range
-  EXPECT_TRUE(with(true, 130, 3, 0).use);
+  EXPECT_FALSE(with(true, 130, 3, 2).use);
+  EXPECT_TRUE(with(true, 130, 3, 0).use);  // of a block of zeros
   EXPECT_FALSE(with(false, 71, 5, 100).use);
   EXPECT_TRUE(with(false, 72, 5, 100).use);  // not a row of B
   EXPECT_FALSE(with(false, 71, 5, 255).use);
@@ -236,6 +237,13 @@ TEST(Expand, Fp16OnlyWhereEveryScaleThatCountsIsInTheWindow) {
   EXPECT_TRUE(window_of(o, k, n, a, b).use);
   std::fill(a.begin(), a.end(), u8{250});
   EXPECT_FALSE(window_of(o, k, n, a, b).use);
+  // Nothing but zeros; nothing but zeros and low codes.
+  std::fill(a.begin(), a.end(), u8{0});
+  EXPECT_TRUE(window_of(o, k, n, a, b).use);
+  a[at(130, 3)] = 2;
+  EXPECT_FALSE(window_of(o, k, n, a, b).use);
+  a[at(130, 3)] = 3;
+  EXPECT_TRUE(window_of(o, k, n, a, b).use);
 }
 
 /// Products of every two BF16 codes of a sample, rounded once.

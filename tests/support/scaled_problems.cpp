@@ -32,6 +32,21 @@ std::int64_t bytes_per_row(const Problem& p) {
   return p.ab == DType::float4_e2m1fn_x2 ? p.k / 2 : p.k;
 }
 
+/// Calls visit(row of the operand's data, expert) for the coded rows.
+template <class Visit>
+void for_coded_rows(const TestProblem& t, bool in_b, const Visit& visit) {
+  for (int expert = 0; expert < t.problem.experts; ++expert)
+    for (const std::int64_t row : coded_rows) visit(expert * (in_b ? t.problem.n : 256) + row, expert);
+}
+
+/// A byte of FP8 data: of A at [row][k]; of dense B at [expert's first column + column][k], wherever it is stored.
+std::uint8_t& operand_byte(const TestProblem& t, bool in_b, std::int64_t row, std::int64_t k) {
+  const Problem& p = t.problem;
+  if (!in_b) return t.a.data()[row * p.k + k];
+  const std::int64_t slab = row / p.n * p.n * p.k, column = row % p.n;
+  return t.b[0].data()[slab + (p.b_n_major ? k * p.n + column : column * p.k + k)];
+}
+
 }  // namespace
 
 Format scaled_format(std::uint64_t seed) {
@@ -72,6 +87,44 @@ TestProblem with_specials(TestProblem t) {
   if (p.ab != DType::float8_e5m2) return t;
   t.a.data()[72 * pitch + 1] = 0x7C;
   t.a.data()[73 * pitch + 64] = 0xFC;
+  return t;
+}
+
+TestProblem with_code(Problem p, bool in_b, std::uint8_t code, std::uint64_t seed) {
+  p.n = 96;
+  p.discrete = false;
+  TestProblem t = make_problem(p, {256, 256}, 0, seed, Data::exact);
+  const std::int64_t blocks = reference::ceil_div(p.k, p.vec);
+  const std::int64_t expert_bytes = reference::scale_bytes_of(p.n, blocks);
+  for (const bool of_b : {false, true}) {
+    // Ordinary rows are 2^40 to 2^42, the others 2^(code - 87).
+    const int ordinary = of_b == in_b ? 127 : 167;
+    const std::int64_t rows = of_b ? p.n : 256;
+    for (std::int64_t row = 0; row < 2 * rows; ++row) {
+      std::uint8_t* scales = of_b ? t.sfb[0].data() + row / rows * expert_bytes : t.sfa.data();
+      const bool far = row / rows == 1 && row % rows == 40;
+      for (std::int64_t block = 0; block < blocks; ++block)
+        scales[reference::scale_index(of_b ? row % rows : row, block, blocks)] =
+            static_cast<std::uint8_t>(ordinary + (row + block) % 2 - (far ? 30 : 0));
+    }
+  }
+  for_coded_rows(t, in_b, [&](std::int64_t row, int expert) {
+    std::uint8_t* scales = in_b ? t.sfb[0].data() + expert * expert_bytes : t.sfa.data();
+    for (std::int64_t block = 0; block < blocks; ++block)
+      scales[reference::scale_index(in_b ? row % p.n : row, block, blocks)] = code;
+  });
+  return t;
+}
+
+TestProblem with_zeros_in_coded_rows(TestProblem t, bool in_b) {
+  for_coded_rows(t, in_b, [&](std::int64_t row, int) {
+    for (std::int64_t k = 0; k < t.problem.k; ++k) operand_byte(t, in_b, row, k) = 0;
+  });
+  return t;
+}
+
+TestProblem with_infinities_in_coded_rows(TestProblem t, bool in_b) {
+  for_coded_rows(t, in_b, [&](std::int64_t row, int) { operand_byte(t, in_b, row, 33 + row % 31) = 0x7C; });
   return t;
 }
 

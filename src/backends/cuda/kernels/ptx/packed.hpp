@@ -56,13 +56,6 @@ GEMMULE_DEVICE u32 max_u16(u32 a, u32 b) {
   return result;
 }
 
-/// min.u16x2 d, a, b;
-GEMMULE_DEVICE u32 min_u16(u32 a, u32 b) {
-  u32 result;
-  asm("min.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-  return result;
-}
-
 /// prmt.b32 d, a, b, selector;  Byte i of the result is byte (selector >> 4 i & 7) of {a, b}, a's first.
 GEMMULE_DEVICE u32 permute_bytes(u32 a, u32 b, u32 selector) {
   u32 result;

@@ -84,7 +84,7 @@ struct PairFactor<true> {
 };
 
 /// Of two e8m0 codes, in bits 0..7 of each half: 2^(code - 127). FP8: code 255 gives infinity, and its product with zero, NaN,
-/// is what is added; code 0, whose products are not representable, gives 0. FP4, which takes two equal codes: code 0 is a subnormal.
+/// is what is added; code 0 gives 0, as it does in FP16. FP4, which takes two equal codes: code 0 is a subnormal.
 GEMMULE_DEVICE Factor e8m0_factor(const ScaledOptions& options, u32 codes) {
   const u32 scale = codes << 7;
   if (options.ab == Format::e2m1)
@@ -125,8 +125,9 @@ GEMMULE_DEVICE U32x2 pairs(const ScaledOptions& options, u32 word, const Factor&
           scaled(options, fp8_pair<1>(options.ab, word), factor)};
 }
 
-/// The FP16 way of FP8. Scale codes below `lowest` count as zero: for them BF16 is not exact either. The largest code of a tile becomes
-/// 2^top; the smallest that is not below `lowest` may be `span` codes less.
+/// The FP16 way of FP8. The largest code of a tile becomes 2^top; the smallest but 0 may be `span` codes less, but not below `lowest`:
+/// such blocks are left to BF16, which keeps their larger values and rounds the others. Code 0, the scale of a block of zeros,
+/// is no obstacle: in either way it makes zero of every finite value, and NaN of infinity.
 struct Window {
   u32 lowest, span, top;
 };

@@ -9,16 +9,15 @@
 
 namespace gemmule::kernels {
 
-/// Largest code, and smallest of those that count, in both halves of a word each.
+/// Largest code, and smallest but 0, in both halves of a word each.
 struct CodeRange {
   u32 largest = 0;
-  u32 smallest = 0xFFFFFFFFu;  ///< less Window::lowest; large: none
+  u32 smallest = 0;  ///< 256 less the code; 0: none
 };
 
 /// Adds 128 rows of scales, of which `rows` exist, `blocks` each. A lane reads the 4 blocks of rows lane, lane + 32, ..
-GEMMULE_DEVICE void add_codes(CodeRange& range, const u8* scales, u32 rows, u32 blocks, u32 lowest) {
+GEMMULE_DEVICE void add_codes(CodeRange& range, const u8* scales, u32 rows, u32 blocks) {
   const u32 lane = ptx::lane_index();
-  const u32 lowest_pair = lowest * 0x00010001u;
   const U32x4* from = reinterpret_cast<const U32x4*>(scales) + lane;
 #pragma unroll 2
   for (u32 block = 0; block < blocks; block += 4, from += scaled::atom_bytes / 16) {
@@ -32,8 +31,7 @@ GEMMULE_DEVICE void add_codes(CodeRange& range, const u8* scales, u32 rows, u32 
       for (u32 odd = 0; odd < 2; ++odd) {
         const u32 pair = codes >> (8 * odd) & 0x00FF00FFu;
         range.largest = ptx::max_u16(range.largest, pair);
-        // What is below `lowest` wraps around to large numbers.
-        range.smallest = ptx::min_u16(range.smallest, ((pair | 0x80008000u) - lowest_pair) ^ 0x80008000u);
+        range.smallest = ptx::max_u16(range.smallest, (0x01000100u - pair) & 0x00FF00FFu);
       }
     }
   }
@@ -49,13 +47,13 @@ GEMMULE_DEVICE OperandWindow operand_window(CodeRange range, Format ab) {
 #pragma unroll
   for (u32 distance = 16; distance != 0; distance /= 2) {
     range.largest = ptx::max_u16(range.largest, ptx::shuffle(range.largest, lane ^ distance));
-    range.smallest = ptx::min_u16(range.smallest, ptx::shuffle(range.smallest, lane ^ distance));
+    range.smallest = ptx::max_u16(range.smallest, ptx::shuffle(range.smallest, lane ^ distance));
   }
   const u32 largest = ptx::max_u16(range.largest, range.largest >> 16) & 0xFFFF;
-  const u32 smallest = ptx::min_u16(range.smallest, range.smallest >> 16 | range.smallest << 16) & 0xFFFF;
+  const u32 smallest = 256 - (ptx::max_u16(range.smallest, range.smallest >> 16) & 0xFFFF);
   const expand::Window window = expand::window(ab);
-  const bool none = largest < window.lowest;
-  return {largest != 255 && (none || largest - window.lowest - smallest <= window.span),
+  const bool none = largest == 0;
+  return {none || (largest != 255 && smallest >= window.lowest && largest - smallest <= window.span),
           expand::window_base(ab, largest)};
 }
 
@@ -65,14 +63,13 @@ GEMMULE_DEVICE Fp16Tile fp16_tile(const ScaledOptions& options, const ScaledPara
   if (options.ab == Format::e2m1) return {};
   const u32 blocks = (params.k + options.vec - 1) / options.vec;
   const u32 row_bytes = (blocks + 3) / 4 * scaled::atom_bytes;
-  const u32 lowest = expand::window(options.ab).lowest;
   CodeRange a, b;
   const u8* sfa = params.sfa + i64{row / 128} * row_bytes;
-  for (u32 done = 0; done < rows; done += 128, sfa += row_bytes) add_codes(a, sfa, 128, blocks, lowest);
+  for (u32 done = 0; done < rows; done += 128, sfa += row_bytes) add_codes(a, sfa, 128, blocks);
   const u32 b_rows = (params.n + scaled::tile_n - 1) / scaled::tile_n;
   const u8* sfb = options.discrete ? reinterpret_cast<const u8*>(ptx::load(params.sfb_ptrs + expert))
                                    : params.sfb + i64{expert * b_rows} * row_bytes;
-  add_codes(b, sfb + i64{column / scaled::tile_n} * row_bytes, params.n - column, blocks, lowest);
+  add_codes(b, sfb + i64{column / scaled::tile_n} * row_bytes, params.n - column, blocks);
   const OperandWindow of_a = operand_window(a, options.ab), of_b = operand_window(b, options.ab);
   const i32 exponent = expand::result_exponent(of_a.base, of_b.base);
   return {of_a.fits && of_b.fits && exponent >= -100 && exponent <= 100, of_a.base, of_b.base};
