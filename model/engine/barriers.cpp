@@ -248,6 +248,30 @@ void require_cluster(Thread& t, Site site) {
   t.machine->hazard(Hazard::cluster_misuse, site, [&] { return t.label() + ": the launch has no clusters"; });
 }
 
+std::vector<Cta*> multicast_targets(Thread& t, std::optional<std::uint32_t> mask, Site site) {
+  if (!mask) return {t.cta};
+  require_cluster(t, site);
+  Machine& m = *t.machine;
+  if (!m.enter(Op::multicast_mask, site)) *mask &= ~std::bit_floor(*mask);
+  const auto& ctas = t.cta->cluster->ctas;
+  const auto refuse = [&](Hazard kind, const std::string& why) {
+    m.hazard(kind, site, [&] { return t.label() + ": a multicast " + why; });
+  };
+  if (*mask == 0) refuse(Hazard::cluster_misuse, "to no CTA");
+  std::vector<Cta*> targets;
+  for (std::uint32_t rank = 0; rank < 16; ++rank) {
+    if ((*mask >> rank & 1u) == 0) continue;
+    const std::string to = "to CTA " + std::to_string(rank);
+    if (rank >= ctas.size())
+      refuse(Hazard::cluster_misuse, to + " of a cluster of " + std::to_string(ctas.size()));
+    else if (ctas[rank]->live == 0)
+      refuse(Hazard::out_of_bounds, to + ", which is not there any more");
+    else
+      targets.push_back(ctas[rank].get());
+  }
+  return targets;
+}
+
 void cluster_exit(Thread& t) {
   --t.cta->cluster->expected;
   complete_cluster_barrier(*t.machine, *t.cta->cluster);

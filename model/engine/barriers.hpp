@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/machine.hpp"
 
@@ -26,6 +28,9 @@ void async_arrive(Machine& m, Mbarrier& barrier, const Clock& clock, Site site);
 void named_barrier(Thread& t, std::uint32_t id, std::uint32_t threads, bool wait, Site site);
 /// Cluster barriers and remote operations need a launch with clusters of two or more: reported otherwise.
 void require_cluster(Thread& t, Site site);
+/// The CTAs of a multicast: bit r of the mask is CTA r of the cluster, without a mask the own. Those that do not exist, and an
+/// empty mask, are reported.
+std::vector<Cta*> multicast_targets(Thread& t, std::optional<std::uint32_t> mask, Site site);
 void cluster_arrive(Thread& t);
 void cluster_exit(Thread& t);  ///< an ended thread is no longer waited for
 void cluster_wait(Thread& t, Site site);

@@ -320,6 +320,12 @@ void Machine::thread_ended(Thread& t) {
   if (t.cta->live > 0) return;
   tensor_cta_ended(*t.cta);
   for (const auto& b : t.cta->mbarriers) {
+    if (b->on_the_way != 0) {
+      hazard(Hazard::exit_while_pending, Site{}, [&] {
+        return "cta " + std::to_string(t.cta->index) + " ended while " + std::to_string(b->on_the_way) +
+               " arrivals of tcgen05.commit were on their way to an mbarrier of it";
+      });
+    }
     if (b->tx != 0) {
       hazard(Hazard::exit_while_pending, Site{}, [&] {
         return "cta " + std::to_string(t.cta->index) +

@@ -196,6 +196,7 @@ struct Mbarrier {
   int expected = 0, pending = 0;
   std::int64_t tx = 0;  ///< bytes announced and not yet arrived (negative: arrived and not yet announced)
   int phase = 0;
+  int on_the_way = 0;  ///< arrivals of commits that have not got here
   Epoch init;
   Thread* init_thread = nullptr;
   bool fenced = false;  ///< its initialisation is visible to the async proxy and the cluster

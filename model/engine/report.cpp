@@ -44,6 +44,7 @@ const char* name(Op op) {
                                           "tcgen05.cp",
                                           "tcgen05.mma",
                                           "tcgen05.commit",
+                                          "multicast mask",
                                           "barrier.sync",
                                           "barrier.arrive",
                                           "barrier.cluster",

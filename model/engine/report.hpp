@@ -51,6 +51,7 @@ enum class Op : std::uint8_t {
   tensor_copy,
   tensor_mma,
   tensor_commit,
+  multicast_mask,  ///< of a copy or commit: a mutant loses its highest CTA
   barrier_sync,
   barrier_arrive,
   cluster_sync,
@@ -87,13 +88,13 @@ enum class Hazard : std::uint8_t {
   mbarrier_misuse,       ///< uninitialised, over-arrived, not fenced after init, bytes of a later phase
   named_barrier_misuse,  ///< identifier, count, or too many arrivals
   divergent_collective,  ///< the threads of a warp or warpgroup disagree about a collective
-  cluster_misuse,        ///< cluster instructions in a launch without clusters
-  register_ledger,       ///< setmaxnreg outside its rules
-  out_of_bounds,         ///< shared memory
-  misaligned,            ///< address or size
-  illegal_descriptor,    ///< shared-memory descriptor of wgmma, tcgen05.mma or tcgen05.cp
-  illegal_tensor_map,    ///< tensor map or box outside the encoder's limits
-  global_out_of_bounds,  ///< outside every registered allocation, or read-only
+  cluster_misuse,      ///< cluster instructions in a launch without clusters, masks of CTAs it does not have
+  register_ledger,     ///< setmaxnreg outside its rules
+  out_of_bounds,       ///< shared memory
+  misaligned,          ///< address or size
+  illegal_descriptor,  ///< shared-memory descriptor of wgmma, tcgen05.mma or tcgen05.cp
+  illegal_tensor_map,  ///< tensor map or box outside the encoder's limits
+  global_out_of_bounds,     ///< outside every registered allocation, or read-only
   global_unordered_access,  ///< two CTAs, one of them writing plainly, with nothing that orders them
   grid_dependency,          ///< earlier grid's memory touched before griddepcontrol.wait
   exit_while_pending,       ///< a thread ended before its asynchronous operations no longer need it
@@ -112,6 +113,7 @@ struct Finding {
 struct OpCount {
   std::int64_t calls = 0;  ///< per thread for thread instructions, per operation for asynchronous ones
   std::int64_t bytes = 0;
+  std::int64_t fetched = 0;  ///< of loads: bytes read, once for all CTAs of a multicast
 };
 
 class Report {

@@ -289,6 +289,25 @@ class CopyScales : public TensorOp {
   std::vector<std::uint32_t> chunks_;
 };
 
+/// A commit's arrival in one CTA.
+class Arrival : public AsyncOp {
+ public:
+  Arrival(Mbarrier& barrier, const Clock& clock, Site site) : barrier_(barrier), clock_(clock), site_(site) {
+    ++barrier.on_the_way;
+  }
+
+ protected:
+  void run(Machine& m) override {
+    --barrier_.on_the_way;
+    if (barrier_.cta->live > 0) async_arrive(m, barrier_, clock_, site_);  // else reported when it ended
+  }
+
+ private:
+  Mbarrier& barrier_;
+  Clock clock_;
+  Site site_;
+};
+
 class Commit : public TensorOp {
  public:
   Commit(Cta& cta, const Clock& clock, Site where) : TensorOp(cta, nullptr, where), clock_(clock) {}
@@ -296,7 +315,11 @@ class Commit : public TensorOp {
 
   void run(Machine& m) override {
     for (Mbarrier* b : barriers) {
-      if (b->cta->live > 0) async_arrive(m, *b, clock_, site);
+      if (b->cta->live == 0) continue;  // reported when it ended
+      if (barriers.size() == 1)
+        async_arrive(m, *b, clock_, site);
+      else
+        m.submit(std::make_shared<Arrival>(*b, clock_, site));
     }
   }
   bool touches(const Cta& cta) const override {
@@ -449,7 +472,8 @@ void tensor_copy(Thread& t, std::uint32_t to, std::uint64_t from, int ctas, Site
   enqueue(t, std::make_unique<CopyScales>(*t.cta, peer, access.first, std::move(chunks), site));
 }
 
-void tensor_commit(Thread& t, std::uint32_t barrier, std::uint32_t destinations, int ctas, Site site) {
+void tensor_commit(Thread& t, std::uint32_t barrier, std::optional<std::uint32_t> destinations, int ctas,
+                   Site site) {
   Machine& m = *t.machine;
   if (!check_issuer(t, ctas, site)) return;
   std::uint32_t offset = 0;
@@ -464,15 +488,8 @@ void tensor_commit(Thread& t, std::uint32_t barrier, std::uint32_t destinations,
   TensorPipe& pipe = pipe_of(t);
   released.set(pipe.agent, ++pipe.commits);
   auto op = std::make_unique<Commit>(*t.cta, released, site);
-  const std::uint32_t targets = destinations ? destinations : 1u << t.cta->rank;
-  for (std::uint32_t rank = 0; rank < 16; ++rank) {
-    if ((targets >> rank & 1u) == 0) continue;
-    if (rank >= t.cta->cluster->ctas.size() || t.cta->cluster->ctas[rank]->live == 0) {
-      refuse(t, Hazard::out_of_bounds, site,
-             "commits to CTA " + std::to_string(rank) + ", which is not there (any more)");
-      continue;
-    }
-    if (Mbarrier* b = commit_barrier(t, *t.cta->cluster->ctas[rank], offset, site)) op->barriers.push_back(b);
+  for (Cta* cta : multicast_targets(t, destinations, site)) {
+    if (Mbarrier* b = commit_barrier(t, *cta, offset, site)) op->barriers.push_back(b);
   }
   enqueue(t, std::move(op));
 }

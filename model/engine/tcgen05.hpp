@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 
 #include "engine/machine.hpp"
 #include "engine/tcgen05_descriptor.hpp"
@@ -49,7 +50,9 @@ struct TensorMultiply {
 void tensor_multiply(Thread& t, const TensorMultiply& operands, Site site);
 /// tcgen05.cp.32x128b.warpx4
 void tensor_copy(Thread& t, std::uint32_t to, std::uint64_t from, int ctas, Site site);
-/// `destinations`: bit r: the barrier in CTA r of the cluster; 0: in the own CTA.
-void tensor_commit(Thread& t, std::uint32_t barrier, std::uint32_t destinations, int ctas, Site site);
+/// `destinations`: bit r: the barrier in CTA r of the cluster, where the arrival is seen at a moment of its own; without it
+/// in the own CTA.
+void tensor_commit(Thread& t, std::uint32_t barrier, std::optional<std::uint32_t> destinations, int ctas,
+                   Site site);
 
 }  // namespace gemmule::model

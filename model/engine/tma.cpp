@@ -275,10 +275,14 @@ void load_into(Thread& t, Cta& cta, std::uint32_t offset, const Transfer& transf
   m.submit(std::make_shared<Load>(transfer, cta, offset, barrier, site));
 }
 
+void count_fetched(Machine& m, const Transfer& transfer) {
+  m.report().counter(Op::tma_load).fetched += transfer.bytes();
+}
+
 }  // namespace
 
-void tma_load(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier_address, std::uint32_t ctas,
-              Site site) {
+void tma_load(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier_address,
+              std::optional<std::uint32_t> ctas, Site site) {
   Machine& m = *t.machine;
   std::uint32_t offset = 0, barrier_offset = 0;
   if (resolve(t, to, offset) != t.cta || resolve(t, barrier_address, barrier_offset) != t.cta) {
@@ -289,28 +293,19 @@ void tma_load(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier
   if (!legal(t, box, offset, site)) return;
   const Transfer transfer(read_map(box.map), box.at);
   check_global(t, transfer, GlobalUse::read, site);
-  const std::uint32_t targets = ctas ? ctas : 1u << t.cta->rank;
-  for (std::uint32_t rank = 0; rank < 16; ++rank) {
-    if ((targets >> rank & 1u) == 0) continue;
-    if (rank >= t.cta->cluster->ctas.size() || t.cta->cluster->ctas[rank]->live == 0) {
-      m.hazard(Hazard::out_of_bounds, site, [&] {
-        return t.label() + ": multicast to CTA " + std::to_string(rank) + ", which is not there (any more)";
-      });
-      continue;
-    }
-    Cta& cta = *t.cta->cluster->ctas[rank];
-    if (Mbarrier* barrier = completion_barrier(t, cta, barrier_offset, site)) {
-      load_into(t, cta, offset, transfer, *barrier, site);
+  count_fetched(m, transfer);
+  for (Cta* cta : multicast_targets(t, ctas, site)) {
+    if (Mbarrier* barrier = completion_barrier(t, *cta, barrier_offset, site)) {
+      load_into(t, *cta, offset, transfer, *barrier, site);
     }
   }
 }
 
 void tma_load_pair(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier_address,
-                   std::uint32_t ctas, Site site) {
+                   std::optional<std::uint32_t> ctas, Site site) {
   Machine& m = *t.machine;
   std::uint32_t offset = 0, barrier_offset = 0;
   const Cta* named = resolve(t, barrier_address, barrier_offset);
-  const std::uint32_t own = static_cast<std::uint32_t>(t.cta->rank);
   if (resolve(t, to, offset) != t.cta || !named || named->rank / 2 != t.cta->rank / 2) {
     m.hazard(Hazard::out_of_bounds, site,
              [&] { return t.label() + ": destination outside the own CTA, or mbarrier outside the pair"; });
@@ -319,21 +314,19 @@ void tma_load_pair(Thread& t, std::uint32_t to, const Box& box, std::uint32_t ba
   if (!legal(t, box, offset, site)) return;
   const Transfer transfer(read_map(box.map), box.at);
   check_global(t, transfer, GlobalUse::read, site);
-  const auto& members = t.cta->cluster->ctas;
-  const std::uint32_t targets = ctas ? ctas : 1u << own;
-  for (std::uint32_t rank = 0; rank < 16; ++rank) {
-    if ((targets >> rank & 1u) == 0) continue;
+  count_fetched(m, transfer);
+  for (Cta* cta : multicast_targets(t, ctas, site)) {
     // The barrier of each destination's pair that lies on the same side as the one named.
-    const std::uint32_t signalled = (rank & ~1u) | (static_cast<std::uint32_t>(named->rank) & 1u);
-    if (rank >= members.size() || members[rank]->live == 0 || members[signalled]->live == 0) {
+    const std::size_t signalled = static_cast<std::size_t>((cta->rank & ~1) | (named->rank & 1));
+    if (signalled >= t.cta->cluster->ctas.size() || t.cta->cluster->ctas[signalled]->live == 0) {
       m.hazard(Hazard::out_of_bounds, site, [&] {
-        return t.label() + ": load into CTA " + std::to_string(rank) + " with a barrier of CTA " +
-               std::to_string(signalled) + ": not there (any more)";
+        return t.label() + ": load into CTA " + std::to_string(cta->rank) + " with a barrier of CTA " +
+               std::to_string(signalled) + ", which is not there (any more)";
       });
       continue;
     }
-    if (Mbarrier* barrier = completion_barrier(t, *members[signalled], barrier_offset, site)) {
-      load_into(t, *members[rank], offset, transfer, *barrier, site);
+    if (Mbarrier* barrier = completion_barrier(t, *t.cta->cluster->ctas[signalled], barrier_offset, site)) {
+      load_into(t, *cta, offset, transfer, *barrier, site);
     }
   }
 }
@@ -361,6 +354,7 @@ void bulk_load(Thread& t, std::uint32_t to, const void* from, std::uint32_t byte
   OpCount& counter = m.report().counter(Op::tma_load);
   ++counter.calls;
   counter.bytes += bytes;
+  counter.fetched += bytes;
   m.submit(std::make_shared<BulkLoad>(*t.cta, offset, from, bytes, *barrier, site));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "backends/cuda/tensor_map.hpp"
 #include "engine/machine.hpp"
@@ -17,15 +18,15 @@ struct Box {
   std::int32_t at[5] = {};
 };
 
-/// `ctas`: bit r set: into CTA r of the cluster; 0: into the own CTA.
-void tma_load(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier, std::uint32_t ctas,
-              Site site);
+/// `ctas`: bit r set: into CTA r of the cluster; without it into the own CTA.
+void tma_load(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier,
+              std::optional<std::uint32_t> ctas, Site site);
 /// cp.async.bulk without a tensor map: contiguous bytes, in units of 16.
 void bulk_load(Thread& t, std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
                Site site);
 /// With .cta_group::2: the barrier is that of either CTA of the destination's pair.
-void tma_load_pair(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier, std::uint32_t ctas,
-                   Site site);
+void tma_load_pair(Thread& t, std::uint32_t to, const Box& box, std::uint32_t barrier,
+                   std::optional<std::uint32_t> ctas, Site site);
 void tma_store(Thread& t, const Box& box, std::uint32_t from, Site site);
 void tma_prefetch(Thread& t, const void* map, Site site);
 void bulk_commit(Thread& t);

@@ -177,7 +177,7 @@ template <u32 ctas>
 void commit_tensor_work(Barrier barrier, Site site = Site::here()) {
   static_assert(ctas == 1 || ctas == 2);
   if (Entry e = enter(model::Op::tensor_commit, site))
-    model::tensor_commit(e.t, barrier.address, 0, ctas, site);
+    model::tensor_commit(e.t, barrier.address, {}, ctas, site);
 }
 template <u32 ctas>
 void commit_tensor_work_multicast(Barrier barrier, u16 destinations, Site site = Site::here()) {

@@ -18,13 +18,13 @@ inline void prefetch(const TensorMap* map, Site site = Site::here()) {
 inline void load_box(Shared<u8> to, const TensorMap* map, i32 x, i32 y, Barrier barrier, CachePolicy,
                      Site site = Site::here()) {
   if (Entry e = enter(model::Op::tma_load, site)) {
-    model::tma_load(e.t, to.address, {map, 2, {x, y}}, barrier.address, 0, site);
+    model::tma_load(e.t, to.address, {map, 2, {x, y}}, barrier.address, {}, site);
   }
 }
 inline void load_box(Shared<u8> to, const TensorMap* map, i32 x, i32 y, i32 z, Barrier barrier, CachePolicy,
                      Site site = Site::here()) {
   if (Entry e = enter(model::Op::tma_load, site)) {
-    model::tma_load(e.t, to.address, {map, 3, {x, y, z}}, barrier.address, 0, site);
+    model::tma_load(e.t, to.address, {map, 3, {x, y, z}}, barrier.address, {}, site);
   }
 }
 inline void load_box_multicast(Shared<u8> to, const TensorMap* map, i32 x, i32 y, Barrier barrier, u16 ctas,

@@ -6,9 +6,9 @@
 
 namespace gemmule::cuda {
 
-/// Values of: operands, C, D, weights, dynamic, m_aligned, amax, column scales or a copy in D_col, and two of the
-/// operator: srelu: bias, clamp; dglu: activation, sums and epilogue_op.
-inline constexpr std::array<int, 10> scaled_extents = {6, 6, 6, 3, 2, 2, 2, 2, 4, 6};
+/// Values of: operands, C, D, weights, dynamic, m_aligned, amax, column scales or a copy in D_col, two of the operator
+/// (srelu: bias, clamp; dglu: activation, sums and epilogue_op), and width of the cluster.
+inline constexpr std::array<int, 11> scaled_extents = {6, 6, 6, 3, 2, 2, 2, 2, 4, 6, 3};
 using ScaledChoice = Choice<scaled_extents.size()>;
 
 struct ScaledOperand {
@@ -86,14 +86,15 @@ inline bool make_scaled_problem(Op op, const ScaledChoice& x, Problem& p) {
   if (p.b_n_major && p.ab == DType::float4_e2m1fn_x2) return false;
   p.use_dynamic_sched = x[4] != 0;
   p.m_aligned = x[5] != 0 ? 128 : 256;
+  p.cluster = {2, x[10] == 0 ? 1 : x[10] == 1 ? 2 : p.block_scaled() ? 4 : 8};
   return choose_outputs(x, p) && choose_operator(x, p);
 }
 
-/// Every choice that `op` would accept.
-inline std::vector<ScaledChoice> legal_scaled_choices(Op op, bool block_scaled_only) {
+/// Every choice that `op` would accept. `hopper`: block-scaled operands, and no clusters, which make no difference there.
+inline std::vector<ScaledChoice> legal_scaled_choices(Op op, bool hopper) {
   return legal_choices<scaled_extents.size()>(scaled_extents, [=](const ScaledChoice& x) {
     Problem p;
-    return make_scaled_problem(op, x, p) && (p.block_scaled() || !block_scaled_only);
+    return make_scaled_problem(op, x, p) && (!hopper || (p.block_scaled() && x[10] == 0));
   });
 }
 

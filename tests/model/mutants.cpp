@@ -27,7 +27,7 @@ constexpr Op synchronising[] = {
     Op::tensor_wait_load,    Op::tensor_wait_store,
     Op::tensor_fence_before, Op::tensor_fence_after,
     Op::tensor_copy,         Op::tensor_mma,
-    Op::tensor_commit,
+    Op::tensor_commit,       Op::multicast_mask,
 };
 
 std::string sign_of(std::span<const MutantVariant> variants, const Mutation& site, std::uint64_t seeds) {

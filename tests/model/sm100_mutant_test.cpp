@@ -1,9 +1,11 @@
 // Mutants of the sm_100 kernels: without any one of its synchronising instructions a run shows a hazard or a wrong result.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backends/cpu_support.hpp"
@@ -59,6 +61,14 @@ MutantVariant make_variant(const Problem& p, const std::vector<std::int64_t>& ro
   return {sign, synchronising_sites(reports.main)};
 }
 
+/// The last of two tiles side by side has no columns, and K ends inside an instruction.
+std::vector<MutantVariant> cluster_variants() {
+  return {make_variant(basic_problem(Op::dglu, Format::nvfp4, 448, 352), {256, 256},
+                       {.tile = {192, 2, 2, 2}, .multiprocessors = 4}),
+          make_variant(basic_problem(Op::srelu, Format::mxfp8, 288, 416), {128, 128},
+                       {.tile = {128, 2, 1, 2}, .multiprocessors = 2})};
+}
+
 TEST(ModelSm100Mutants, EverySynchronisationIsMissed) {
   std::vector<MutantVariant> variants;
   // K ends inside an instruction on e2m1, so that the pair corrects scale factors.
@@ -77,7 +87,26 @@ TEST(ModelSm100Mutants, EverySynchronisationIsMissed) {
   p.c = DType::float32;
   p.deterministic = p.has_dbias = true;
   variants.push_back(make_variant(p, {128, 0, 384}, {.tile = {128, 2, 1}, .dependent = true}));
+  for (MutantVariant& v : cluster_variants()) variants.push_back(std::move(v));
   EXPECT_GT(expect_mutants_caught(variants, harmless, stride()), 80u / stride());
+}
+
+/// What holds a cluster together: barriers, loads, commits and masks of the main loop, cluster barriers.
+bool is_of_clusters(const Mutation& site) {
+  using enum model::Op;
+  const std::initializer_list<model::Op> wanted = {
+      multicast_mask,     tensor_commit, mbarrier_init, mbarrier_arrive,
+      mbarrier_expect_tx, mbarrier_wait, cluster_sync,  tma_load,
+  };
+  return std::find(wanted.begin(), wanted.end(), site.first) != wanted.end() &&
+         to_string(site.second).starts_with("mainloop.hpp");
+}
+
+TEST(ModelSm100Mutants, EverySynchronisationOfClustersIsMissed) {
+  std::vector<MutantVariant> variants = cluster_variants();
+  for (MutantVariant& v : variants)
+    std::erase_if(v.sites, [](const Mutation& site) { return !is_of_clusters(site); });
+  EXPECT_GT(expect_mutants_caught(variants, {}), 30u);
 }
 
 }  // namespace

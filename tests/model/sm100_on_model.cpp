@@ -29,7 +29,8 @@ bool has_operator(const Sm100Instance& one, Op op) {
   return op == Op::dglu ? one.dglu != nullptr : one.srelu != nullptr;
 }
 
-const Sm100Instance& instance(Op op, const sm100::TileConfig& tile) {
+const Sm100Instance& instance(Op op, sm100::TileConfig tile) {
+  tile.width = 1;
   for (const Sm100Instance& one : sm100_instances())
     if (one.tile == tile && has_operator(one, op)) return one;
   throw std::logic_error("no such tile shape");
@@ -81,19 +82,19 @@ Sm100Reports run_sm100_on_model(const TestProblem& t, const Outputs& out, const 
   const Sm100Instance& kernel = instance(p.op, tile);
   launch.threads = static_cast<int>(kernels::sm100::threads);
   launch.grid = settings.multiprocessors;
-  launch.cluster = static_cast<int>(tile.ctas);
+  launch.cluster = static_cast<int>(tile.ctas * tile.width);
   launch.shared_bytes = sm100::shared_bytes(p, tile);
   launch.drop = settings.drop;
   if (p.op == Op::srelu) {
     const kernels::ScaledSreluOptions options = cuda::host::scaled_srelu_options(p);
     kernels::Sm100SreluParams params = sm100::srelu_params(p, o, workspace, tile);
     place_maps(params.op.common, params.scales, maps);
-    reports.main = model::launch(launch, memory, [&] { kernel.srelu(options, params); });
+    reports.main = model::launch(launch, memory, [&] { kernel.srelu(options, tile.width, params); });
   } else {
     const kernels::ScaledDgluOptions options = cuda::host::scaled_dglu_options(p);
     kernels::Sm100DgluParams params = sm100::dglu_params(p, o, workspace, tile);
     place_maps(params.op.common, params.scales, maps);
-    reports.main = model::launch(launch, memory, [&] { kernel.dglu(options, params); });
+    reports.main = model::launch(launch, memory, [&] { kernel.dglu(options, tile.width, params); });
   }
 
   if (cuda::host::needs_finish(p)) {

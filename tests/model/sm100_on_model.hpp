@@ -18,9 +18,9 @@ namespace gemmule::test {
 std::vector<cuda::sm100::TileConfig> sm100_tiles(Op op);
 
 struct Sm100Settings {
-  cuda::sm100::TileConfig tile{128, 2, 1};  ///< one of sm100_tiles()
-  int multiprocessors = 2;  ///< CTAs of the persistent grid, a multiple of the CTAs that multiply together
-  bool dependent = false;   ///< programmatic dependent launch: an earlier grid still runs
+  cuda::sm100::TileConfig tile{128, 2, 1};  ///< one of sm100_tiles(), in clusters of any width
+  int multiprocessors = 2;                  ///< CTAs of the persistent grid, a multiple of a cluster's
+  bool dependent = false;                   ///< programmatic dependent launch: an earlier grid still runs
   std::uint64_t seed = 1;
   std::optional<model::Timing> timing{};
   bool stop_at_hazard = false;

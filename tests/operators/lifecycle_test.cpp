@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "operators/checks.hpp"
 #include "operators/descriptors.hpp"
 #include "operators/plan.hpp"
 
@@ -299,6 +300,21 @@ operators::PlanKey some_key(int margin) {
   key.problem.experts = 1;
   key.problem.cluster_overlap_margin = margin;
   return key;
+}
+
+TEST(PlanKeys, HoldTheClusterThatWasAskedFor) {
+  SreluCase s;
+  s.options.cluster_shape_mn = ClusterShape{2, 4};
+  const SreluTensors t = s.tensors();
+  EXPECT_EQ(operators::check_configuration({t, operators::Form::sample}, s.opts(), 0).problem.cluster,
+            (ClusterShape{2, 4}));
+  DgluCase d;
+  d.a = bf16;
+  d.options.mma_tiler_mn = {128, 256};
+  d.options.cluster_shape_mn = ClusterShape{1, 16};
+  const DgluTensors u = d.tensors();
+  EXPECT_EQ(operators::check_configuration({u, operators::Form::sample}, d.opts(), 0).problem.cluster,
+            (ClusterShape{1, 16}));
 }
 
 TEST(PlanCache, IsBoundedAndKeepsWhatIsUsed) {

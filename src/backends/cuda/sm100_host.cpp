@@ -1,5 +1,7 @@
 #include "backends/cuda/sm100_host.hpp"
 
+#include <algorithm>
+
 #include "layout/offsets.hpp"
 
 namespace gemmule::cuda::sm100 {
@@ -31,9 +33,10 @@ TensorMap panel_map(const void* base, DType type, const Problem& p, std::int64_t
                           span == 16 ? Swizzle::none : host::swizzle_of(span));
 }
 
-/// Scales of `rows` atoms of 128 rows, whose bytes lie in pairs. `box_rows` and `box_atoms` atoms are copied at once.
+/// Scales of `rows` atoms of 128 rows, whose bytes lie in pairs. `box_rows` x `box_atoms` atoms are copied at once, or 1 /
+/// `slices` of those of each row.
 TensorMap scale_map(const void* base, std::int64_t rows, std::int64_t atoms, std::uint32_t box_rows,
-                    std::uint32_t box_atoms) {
+                    std::uint32_t box_atoms, std::uint32_t slices = 1) {
   constexpr std::uint32_t pairs = layout::atom_bytes / 2;
   TensorMap map;
   map.base = reinterpret_cast<std::uint64_t>(base);
@@ -44,8 +47,8 @@ TensorMap scale_map(const void* base, std::int64_t rows, std::int64_t atoms, std
   map.extent[2] = static_cast<std::uint64_t>(rows);
   map.stride[0] = layout::atom_bytes;
   map.stride[1] = map.stride[0] * map.extent[1];
-  map.box[0] = pairs;
-  map.box[1] = box_atoms;
+  map.box[0] = std::min(pairs, box_atoms * pairs / slices);
+  map.box[1] = std::max(1u, box_atoms / slices);
   map.box[2] = box_rows;
   return map;
 }
@@ -82,17 +85,19 @@ OperandOptions operand_options(const Problem& p) {
 /// A pair of CTAs where every expert is a multiple of 256 rows, unless a tile of 128 in clusters of one row of CTAs was asked
 /// for: two CTAs of 128 rows that share B are a pair. Two accumulators of
 /// 256 columns are all of tensor memory, so block-scaled tiles have 192. The rows of 8-bit n-major B come in spans of 128
-/// columns, which a pair cannot halve. A narrower tile where C and D leave room for fewer than three stages.
+/// columns, which a pair cannot halve. A narrower tile where C and D leave room for fewer than three stages. The second extent
+/// of the cluster is its width whether or not there are pairs.
 TileConfig tile_config(const Problem& p) {
+  const auto width = static_cast<std::uint32_t>(p.cluster.n);
   const OperandOptions operands = operand_options(p);
   const EpilogueBytes epilogue = epilogue_bytes(p);
   if (p.b_n_major && p.block_scaled())
-    return {128, kernels::sm100_stages(operands, epilogue, 128, 1, most_stages), 1};
+    return {128, kernels::sm100_stages(operands, epilogue, 128, 1, most_stages), 1, width};
   const std::uint32_t ctas = p.m_aligned % 256 == 0 && (p.tile.m != 128 || p.cluster.m == 2) ? 2 : 1;
   TileConfig tile;
   for (const std::uint32_t tile_n : {256u, 192u, 128u}) {
     if (tile_n == 256 && p.block_scaled()) continue;
-    tile = {tile_n, kernels::sm100_stages(operands, epilogue, tile_n, ctas, most_stages), ctas};
+    tile = {tile_n, kernels::sm100_stages(operands, epilogue, tile_n, ctas, most_stages), ctas, width};
     if (tile.stages >= 3) break;
   }
   return tile;
@@ -107,6 +112,12 @@ std::int64_t column_tiles(const Problem& p, const TileConfig& tile) {
   return layout::ceil_div(p.n, tile.tile_n);
 }
 
+std::int64_t work_ctas(const Problem& p, std::int64_t m, const TileConfig& tile) {
+  const std::int64_t rows = std::int64_t{tile_rows} * tile.ctas;
+  const std::int64_t columns = layout::ceil_div(column_tiles(p, tile), tile.width);
+  return layout::ceil_div(m, rows) * columns * tile.width * tile.ctas;
+}
+
 Scratch scratch(const Problem& p, std::int64_t m, const TileConfig& tile) {
   return host::scratch(p, m, dprob_tiles(p, tile), has_scale_maps(p));
 }
@@ -117,7 +128,8 @@ Maps maps(const Problem& p, const Operands& o, const TileConfig& tile) {
   const std::int64_t slabs = p.discrete ? 1 : p.experts;
   const void* b = p.discrete ? o.a : o.b;  // discrete: any valid address will do
   Maps m;
-  m.a = host::matrix_map(o.a, operands.ab, o.m, p.k, tile_rows, stage_k, Swizzle::b128);
+  m.a =
+      host::matrix_map(o.a, operands.ab, o.m, p.k, kernels::a_slice_rows(tile.width), stage_k, Swizzle::b128);
   m.b = p.b_n_major ? host::matrix_map(b, operands.ab, p.k, p.n, stage_k, operands.span_columns(),
                                        Swizzle::b128, slabs)
                     : host::matrix_map(b, operands.ab, p.n, p.k, tile.tile_n / tile.ctas, stage_k,
@@ -128,7 +140,8 @@ Maps maps(const Problem& p, const Operands& o, const TileConfig& tile) {
   m.sfa = m.sfb = m.a;
   if (p.block_scaled()) {
     const std::int64_t atoms = layout::block_atoms(p.k, p.vec);
-    m.sfa = scale_map(o.sfa, layout::ceil_div(o.m, layout::atom_rows), atoms, 1, operands.stage_atoms());
+    m.sfa = scale_map(o.sfa, layout::ceil_div(o.m, layout::atom_rows), atoms, 1, operands.stage_atoms(),
+                      tile.width);
     m.sfb = scale_map(p.discrete ? o.sfa : o.sfb, slabs * layout::ceil_div(p.n, layout::atom_rows), atoms,
                       kernels::b_scale_rows(tile.tile_n), operands.stage_atoms());
   }
@@ -186,10 +199,11 @@ Specialization specialize(const Problem& p, const std::string& entry) {
              "extern \"C\" __global__ void __launch_bounds__(sm100::threads, 1)\n" +
              entry + "(const __grid_constant__ Sm100" + op + "Params params) {\n  constexpr Scaled" + op +
              "Options options = " + options_text(p) + ";\n  Sm100" + op + "<" + std::to_string(tile.tile_n) +
-             ", " + std::to_string(tile.stages) + ", " + std::to_string(tile.ctas) +
-             ">::run(options, params);\n"
+             ", " + std::to_string(tile.stages) + ", " + std::to_string(tile.ctas) + ">::run(options, " +
+             std::to_string(tile.width) +
+             ", params);\n"
              "}\n";
-  s.entries.push_back({entry, kernels::sm100::threads, shared_bytes(p, tile), tile.ctas});
+  s.entries.push_back({entry, kernels::sm100::threads, shared_bytes(p, tile), tile.ctas * tile.width});
   if (host::needs_prepare(p)) host::add_prepare(s);
   if (host::needs_finish(p)) host::add_finish(s);
   return s;
@@ -217,9 +231,7 @@ void launch(const Launch& launch) {
   }
   if (!before.empty()) ++entry;
 
-  const std::int64_t unit = std::int64_t{tile_rows} * tile.ctas;
-  const unsigned grid =
-      host::grid_ctas(launch, layout::ceil_div(o.m, unit) * column_tiles(p, tile) * tile.ctas);
+  const unsigned grid = host::grid_ctas(launch, work_ctas(p, o.m, tile));
   if (p.op == Op::dglu) {
     kernels::Sm100DgluParams params = dglu_params(p, o, launch.workspace, tile);
     encode_maps(params.op.common, params.scales, all);

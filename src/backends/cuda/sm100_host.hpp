@@ -12,9 +12,9 @@
 
 namespace gemmule::cuda::sm100 {
 
-/// Template parameters of a kernel.
+/// Template parameters of a kernel, and how many tiles side by side its clusters take.
 struct TileConfig {
-  std::uint32_t tile_n = 128, stages = 0, ctas = 1;
+  std::uint32_t tile_n = 128, stages = 0, ctas = 1, width = 1;
   friend bool operator==(const TileConfig&, const TileConfig&) = default;
 };
 TileConfig tile_config(const Problem& p);
@@ -25,6 +25,8 @@ kernels::OperandOptions operand_options(const Problem& p);
 std::uint32_t shared_bytes(const Problem& p, const TileConfig& tile);
 
 std::int64_t column_tiles(const Problem& p, const TileConfig& tile);
+/// CTAs of a grid that takes every tile of m rows at once.
+std::int64_t work_ctas(const Problem& p, std::int64_t m, const TileConfig& tile);
 
 host::Scratch scratch(const Problem& p, std::int64_t m, const TileConfig& tile);
 

@@ -7,6 +7,7 @@
 #include "ptx/identity.hpp"
 #include "ptx/mbarrier.hpp"
 #include "ptx/warp.hpp"
+#include "scheduler/cluster.hpp"
 #include "scheduler/tile_order.hpp"
 
 namespace gemmule::kernels {
@@ -46,7 +47,8 @@ struct TileRing {
   ptx::Barrier empty;
 };
 
-/// Arrives on the barrier of one CTA of the cluster. Remote operations are for clusters of two or more.
+/// Arrives on the barrier of one CTA of the cluster. Remote operations are for clusters of two or more: of `cluster`, only
+/// whether it is 1 matters here and below.
 template <u32 cluster>
 GEMMULE_DEVICE void arrive_at(ptx::Barrier barrier, u32 cta) {
   if constexpr (cluster == 1)
@@ -94,14 +96,17 @@ struct TileGrid {
   u32 experts;
   u32 n;           ///< compact columns
   u32* next_tile;  ///< null: a fixed stride
+  u32 width = 1;   ///< tiles side by side that a cluster takes at once; those beyond N have no columns
 };
 
-/// The scheduler warp. Each CTA takes 128 rows of a row unit of 128 x cluster rows.
-template <u32 tile_n, u32 cluster>
+/// The scheduler warp. Each CTA takes 128 rows of a row unit of 128 x ctas rows.
+template <u32 tile_n, u32 ctas>
 GEMMULE_DEVICE void schedule_tiles(const TileGrid& grid, const TileRing& ring) {
-  constexpr u32 unit = 128 * cluster;
+  constexpr u32 unit = 128 * ctas;
   const u32 lane = ptx::lane_index();
-  const u32 column_tiles = (grid.n + tile_n - 1) / tile_n;
+  const ClusterPlace to{ctas, grid.width, lane};  // this lane's CTA
+  const u32 step = tile_n * grid.width;
+  const u32 column_tiles = (grid.n + step - 1) / step;
   const u32 units = static_cast<u32>(ptx::load(grid.offsets + (grid.experts - 1))) / unit;
   RingState at;
   u32 index = ptx::cluster_index();
@@ -119,16 +124,21 @@ GEMMULE_DEVICE void schedule_tiles(const TileGrid& grid, const TileRing& ring) {
       const u32 end = static_cast<u32>(ptx::load(grid.offsets + expert));
       const TilePosition position =
           tile_position(index - begin / unit * column_tiles, (end - begin) / unit, column_tiles);
-      const u32 column = position.column * tile_n;
-      const u32 left = grid.n - column;
-      tile = {begin + position.row * unit, column, expert, left < tile_n ? left : tile_n};
+      const u32 column = position.column * step;
+      tile = {begin + position.row * unit, column, expert, grid.n - column};
     }
     ptx::wait(ring.empty + at.index, at.parity ^ 1);
     // A lane that still waits could miss this phase: sending lets the barrier go on to the next.
     ptx::sync_warp();
-    if (lane < cluster) {
-      const u32 row = tile.row == end_of_tiles ? end_of_tiles : tile.row + lane * 128;
-      send_tile<cluster>(ring, at.index, {row, tile.column, tile.expert, tile.columns}, lane);
+    if (lane < to.size()) {
+      const u32 row = tile.row == end_of_tiles ? end_of_tiles : tile.row + to.part() * 128;
+      const u32 offset = to.tile() * tile_n;
+      const u32 left = tile.columns < offset ? 0 : tile.columns - offset;
+      const U32x4 record{row, tile.column + offset, tile.expert, left < tile_n ? left : tile_n};
+      if (to.size() == 1)
+        send_tile<1>(ring, at.index, record, lane);
+      else
+        send_tile<2>(ring, at.index, record, lane);
     }
     at.advance<TileRing::size>();
     index += ptx::cluster_count();

@@ -42,7 +42,7 @@ struct Sm100Dglu {
     u32 parity[sm100::epilogue_groups] = {0, 0};
     const u32 panel_bytes = panel::bytes(common().c);
     for (;;) {
-      const Tile tile = read_tile<ctas>(loop.shared.tiles, tile_at);
+      const Tile tile = loop.read_next(tile_at);
       if (tile.row == end_of_tiles) return;
       if (!leader) continue;
       for (u32 chunk = 0; chunk * panel::columns < tile.columns; chunk += sm100::epilogue_groups) {
@@ -232,7 +232,7 @@ struct Sm100Dglu {
     AccumulatorState acc;
     u32 c_parity = 0;
     for (;;) {
-      const Tile tile = read_tile<ctas>(loop.shared.tiles, tile_at);
+      const Tile tile = loop.read_next(tile_at);
       if (tile.row == end_of_tiles) break;
       const u32 chunks = tile.columns / panel::columns;
       RowState s = row_state(tile, thread);
@@ -262,8 +262,8 @@ struct Sm100Dglu {
     }
   }
 
-  GEMMULE_DEVICE static void run(const ScaledDgluOptions& options, const Sm100DgluParams& params) {
-    run_sm100<Sm100Dglu, tile_n, stages, ctas>(options, params, dglu_epilogue_bytes(options.common));
+  GEMMULE_DEVICE static void run(const ScaledDgluOptions& options, u32 width, const Sm100DgluParams& params) {
+    run_sm100<Sm100Dglu, tile_n, stages, ctas>(options, width, params, dglu_epilogue_bytes(options.common));
   }
 };
 

@@ -10,6 +10,11 @@
 // A tile is 128 rows per CTA x tile_n columns. Tensor memory holds two accumulators, so that the epilogue of one tile
 // runs under the multiplications of the next, and behind them two sets of scale factors. In a pair (ctas = 2) both CTAs
 // load their rows of A and half the rows of B; the even one multiplies.
+//
+// In a cluster of `width` tiles side by side the CTAs that need the same rows of A load 1 / width of them each, into the
+// shared memory of all. So a buffer of the ring is free when every tile of the cluster has been multiplied with it: each
+// tells all CTAs. (A tile cannot be a round ahead: its A comes from all CTAs, each of which waited for all tiles.) Tiles
+// beyond N take part in that, and in nothing else.
 #pragma once
 
 #include "ptx/fence.hpp"
@@ -24,6 +29,7 @@ using ptx::Barrier;
 using ptx::CachePolicy;
 using ptx::Shared;
 using ptx::TensorAddress;
+using ptx::u16;
 
 namespace sm100 {
 
@@ -38,7 +44,7 @@ static_assert(128 * feed_registers + 256 * epilogue_registers <= threads * 168,
 struct MainloopShared {
   Shared<u8> a, b, scales, tail;
   TileRing tiles;
-  Barrier full, empty;          ///< [stages]; full: of the even CTA in a pair
+  Barrier full, empty;  ///< [stages]; full: of the even CTA in a pair; empty: counts the tiles of the cluster
   Barrier acc_full, acc_empty;  ///< [2] accumulators; acc_empty: of the even CTA in a pair
   /// The scales of a tile's last stage, where they must be corrected: loaded; corrected in the odd CTA; multiplied.
   Barrier tail_full, tail_ready, tail_empty;
@@ -79,7 +85,7 @@ template <u32 tile_n_, u32 stages_, u32 ctas_>
 struct Mainloop {
   static constexpr u32 tile_n = tile_n_;  ///< columns of a tile
   static constexpr u32 stages = stages_;
-  static constexpr u32 ctas = ctas_;  ///< that multiply together: a cluster
+  static constexpr u32 ctas = ctas_;  ///< that multiply together
 
   static_assert(ctas == 1 || ctas == 2, "tcgen05 multiplies in one CTA or a pair");
   static_assert(TileRing::size == sm100::tile_ring);
@@ -91,24 +97,45 @@ struct Mainloop {
   u32 n, k;
   MainloopShared shared;
   OperandLayout layout;
-  u32 rank;  ///< CTA in the pair
+  ClusterPlace place;
+
+  // ---------------------------------------------------------------------------------------------- tiles
+
+  GEMMULE_DEVICE bool in_cluster() const { return place.size() > 1; }
+  GEMMULE_DEVICE bool has_columns(const Tile& tile) const { return place.width == 1 || tile.columns != 0; }
+
+  /// A whole warp: the next record.
+  GEMMULE_DEVICE Tile read(RingState& at) const {
+    return in_cluster() ? read_tile<2>(shared.tiles, at) : read_tile<1>(shared.tiles, at);
+  }
+  /// The next that has columns, or the end.
+  GEMMULE_DEVICE Tile read_next(RingState& at) const {
+    for (;;) {
+      const Tile tile = read(at);
+      if (has_columns(tile) || tile.row == end_of_tiles) return tile;
+    }
+  }
 
   // ---------------------------------------------------------------------------------------------- operands
 
-  GEMMULE_DEVICE void load(Shared<u8> to, const ptx::TensorMap* map, u32 x, u32 y, Barrier full) const {
+  /// Into this CTA.
+  GEMMULE_DEVICE void load(Shared<u8> to, const ptx::TensorMap* map, Barrier full, auto... at) const {
     if constexpr (ctas == 1)
-      ptx::load_box(to, map, static_cast<i32>(x), static_cast<i32>(y), full, CachePolicy::normal);
+      ptx::load_box(to, map, static_cast<i32>(at)..., full, CachePolicy::normal);
     else
-      ptx::load_box_pair(to, map, static_cast<i32>(x), static_cast<i32>(y), full, 0, CachePolicy::normal);
+      ptx::load_box_pair(to, map, static_cast<i32>(at)..., full, place.leader(), CachePolicy::normal);
   }
-  GEMMULE_DEVICE void load(Shared<u8> to, const ptx::TensorMap* map, u32 x, u32 y, u32 z,
-                           Barrier full) const {
-    if constexpr (ctas == 1)
-      ptx::load_box(to, map, static_cast<i32>(x), static_cast<i32>(y), static_cast<i32>(z), full,
-                    CachePolicy::normal);
+  /// Into those of the same rows.
+  GEMMULE_DEVICE void load_for_rows(Shared<u8> to, const ptx::TensorMap* map, Barrier full,
+                                    auto... at) const {
+    const u16 targets = static_cast<u16>(place.own_rows());
+    if (place.width == 1)
+      load(to, map, full, at...);
+    else if constexpr (ctas == 1)
+      ptx::load_box_multicast(to, map, static_cast<i32>(at)..., full, targets, CachePolicy::normal);
     else
-      ptx::load_box_pair(to, map, static_cast<i32>(x), static_cast<i32>(y), static_cast<i32>(z), full, 0,
-                         CachePolicy::normal);
+      ptx::load_box_pair_multicast(to, map, static_cast<i32>(at)..., full, place.leader(), targets,
+                                   CachePolicy::normal);
   }
 
   /// N of the instruction: what a tile has of columns, rounded up to what a pair can halve.
@@ -123,8 +150,8 @@ struct Mainloop {
     }
     RingState tile_at, at;
     for (;;) {
-      const Tile tile = read_tile<ctas>(shared.tiles, tile_at);
-      if (tile.row == end_of_tiles) return;
+      const Tile tile = read(tile_at);
+      if (tile.row == end_of_tiles) break;
       if (!leader) continue;
       const ptx::TensorMap* b_map = maps.b;
       const ptx::TensorMap* sfb_map = maps.sfb;
@@ -140,31 +167,51 @@ struct Mainloop {
       for (u32 first = 0; first < k; first += options.stage_k()) {
         ptx::wait(shared.empty + at.index, at.parity ^ 1);
         const Barrier full = shared.full + at.index;
-        const bool padded = is_padded(k - first);
-        if (rank == 0)
-          ptx::arrive_expect_bytes(full, ctas * (layout.stage_bytes() - (padded ? layout.scale_bytes() : 0)));
-        load(shared.a.bytes(at.index * layout.a_bytes), maps.a, first / options.values_per_element(),
-             tile.row, full);
-        load_b(b_map, tile, first, slab, at.index, full);
-        if (options.vec != 0 && !padded) {
+        const bool scales = options.vec != 0 && !is_padded(k - first);
+        if (place.part() == 0) ptx::arrive_expect_bytes(full, ctas * loaded_bytes(tile, scales));
+        load_a(tile, first, at.index, full);
+        if (has_columns(tile)) load_b(b_map, tile, first, slab, at.index, full);
+        if (scales) {
           const u32 atom = first / options.stage_k() * options.stage_atoms();
           const Shared<u8> to = shared.scales.bytes(at.index * layout.scale_bytes());
-          load(to, maps.sfa, 0, atom, tile.row / 128, full);
-          load(to.bytes(layout.sfa_bytes), sfb_map, 0, atom, b_scale_row(tile, slab), full);
+          const ScaleSlice slice = sfa_slice(layout, place.width, place.tile());
+          load_for_rows(to.bytes(slice.offset), maps.sfa, full, slice.pair, atom + slice.atom,
+                        tile.row / 128);
+          if (has_columns(tile))
+            load(to.bytes(layout.sfa_bytes), sfb_map, full, 0, atom, b_scale_row(tile, slab));
         }
+        at.template advance<stages>();
+      }
+    }
+    // Other CTAs arrive here until they have multiplied the last tile.
+    if (leader && in_cluster()) {
+      for (u32 i = 0; i < stages; ++i) {
+        ptx::wait(shared.empty + at.index, at.parity ^ 1);
         at.template advance<stages>();
       }
     }
   }
 
+  /// Of a stage, into this CTA, by all.
+  GEMMULE_DEVICE u32 loaded_bytes(const Tile& tile, bool scales) const {
+    const u32 a = layout.a_bytes + (scales ? layout.sfa_bytes : 0);
+    return has_columns(tile) ? a + layout.b_bytes + (scales ? layout.sfb_bytes : 0) : a;
+  }
+
+  GEMMULE_DEVICE void load_a(const Tile& tile, u32 first, u32 stage, Barrier full) const {
+    const u32 slice = place.tile() * a_slice_rows(place.width);
+    load_for_rows(shared.a.bytes(stage * layout.a_bytes + slice * 128), maps.a, full,
+                  first / options.values_per_element(), tile.row + slice);
+  }
+
   GEMMULE_DEVICE void load_b(const ptx::TensorMap* map, const Tile& tile, u32 first, u32 slab, u32 stage,
                              Barrier full) const {
     const Shared<u8> b = shared.b.bytes(stage * layout.b_bytes);
-    const u32 column = tile.column + (ctas == 1 ? 0 : rank * (width(tile) / ctas));
-    if (!options.b_n_major) return load(b, map, first / options.values_per_element(), column, slab, full);
+    const u32 column = tile.column + (ctas == 1 ? 0 : place.part() * (width(tile) / ctas));
+    if (!options.b_n_major) return load(b, map, full, first / options.values_per_element(), column, slab);
     const u32 span = options.span_columns();
     for (u32 i = 0; i * span < tile_n / ctas; ++i)
-      load(b.bytes(i * options.stage_k() * 128), map, column + i * span, first, slab, full);
+      load(b.bytes(i * options.stage_k() * 128), map, full, column + i * span, first, slab);
   }
 
   /// Atom of the tile's first row of B.
@@ -255,12 +302,16 @@ struct Mainloop {
       sfb_map += tile.expert;
       ptx::fence_tensor_map_acquire(sfb_map);
     }
-    const i32 atom = static_cast<i32>(k / options.stage_k() * options.stage_atoms());
+    const u32 atom = k / options.stage_k() * options.stage_atoms();
     ptx::wait(shared.tail_empty, parity ^ 1);
     ptx::arrive_expect_bytes(shared.tail_full, layout.scale_bytes());
-    ptx::load_box(shared.tail, maps.sfa, 0, atom, static_cast<i32>(tile.row / 128), shared.tail_full,
-                  CachePolicy::normal);
-    ptx::load_box(shared.tail.bytes(layout.sfa_bytes), sfb_map, 0, atom,
+    for (u32 i = 0; i < place.width; ++i) {
+      const ScaleSlice slice = sfa_slice(layout, place.width, i);
+      ptx::load_box(shared.tail.bytes(slice.offset), maps.sfa, static_cast<i32>(slice.pair),
+                    static_cast<i32>(atom + slice.atom), static_cast<i32>(tile.row / 128), shared.tail_full,
+                    CachePolicy::normal);
+    }
+    ptx::load_box(shared.tail.bytes(layout.sfa_bytes), sfb_map, 0, static_cast<i32>(atom),
                   static_cast<i32>(b_scale_row(tile, options.discrete ? 0 : tile.expert)), shared.tail_full,
                   CachePolicy::normal);
   }
@@ -289,12 +340,21 @@ struct Mainloop {
     }
   }
 
-  /// Arrives on a barrier of this CTA, or of both in a pair, once what was issued so far is complete.
-  GEMMULE_DEVICE static void commit(Barrier barrier) {
-    if constexpr (ctas == 1)
-      ptx::commit_tensor_work<1>(barrier);
+  /// Arrives on a barrier of some CTAs (a mask) once what was issued so far is complete.
+  GEMMULE_DEVICE void commit(Barrier barrier, u32 to) const {
+    if (in_cluster())
+      ptx::commit_tensor_work_multicast<ctas>(barrier, static_cast<u16>(to));
     else
-      ptx::commit_tensor_work_multicast<2>(barrier, 3);
+      ptx::commit_tensor_work<ctas>(barrier);
+  }
+
+  /// One lane: a tile beyond N lets the others have their stages back.
+  GEMMULE_DEVICE void pass_stages(RingState& at) const {
+    for (u32 first = 0; first < k; first += options.stage_k()) {
+      ptx::wait(shared.full + at.index, at.parity);
+      for (u32 cta = 0; cta < place.size(); ++cta) ptx::arrive_remote(shared.empty + at.index, cta);
+      at.template advance<stages>();
+    }
   }
 
   /// Warp 1 of the even CTA.
@@ -303,9 +363,13 @@ struct Mainloop {
     RingState tile_at, at;
     AccumulatorState acc;
     u32 set = 0, tail_parity = 0;
-    for (;; acc.advance()) {
-      const Tile tile = read_tile<ctas>(shared.tiles, tile_at);
-      if (tile.row == end_of_tiles) return;
+    for (;;) {
+      const Tile tile = read(tile_at);
+      if (tile.row == end_of_tiles) break;
+      if (!has_columns(tile)) {
+        if (leader) pass_stages(at);
+        continue;
+      }
       if (leader && has_padding()) load_tail(tile, tail_parity);
       if (leader) ptx::wait(shared.acc_empty + acc.index, acc.parity ^ 1);
       const TensorAddress d = tensor.columns(acc.index * tile_n);
@@ -323,15 +387,22 @@ struct Mainloop {
                               scales);
           multiply_stage(tile, at.index, (left + options.slice_k() - 1) / options.slice_k(), d, scales,
                          first != 0);
-          commit(shared.empty + at.index);
-          if (padded) commit(shared.tail_empty);
+          commit(shared.empty + at.index, place.all());
+          if (padded) commit(shared.tail_empty, place.own_tile());
         }
         set ^= 1;
         at.template advance<stages>();
       }
       tail_parity ^= 1;
-      if (leader) commit(shared.acc_full + acc.index);
+      if (leader) commit(shared.acc_full + acc.index, place.own_tile());
+      acc.advance();
     }
+    if (leader) finish_tails(tail_parity);
+  }
+
+  /// A commit may arrive after the multiplications it waits for were seen to be over.
+  GEMMULE_DEVICE void finish_tails(u32 parity) const {
+    if (ctas == 2 && has_padding()) ptx::wait(shared.tail_empty, parity ^ 1);
   }
 
   /// Warp 1 of the odd CTA, if has_padding().
@@ -339,17 +410,20 @@ struct Mainloop {
     const bool leader = ptx::elect_one();
     RingState tile_at;
     for (u32 parity = 0;; parity ^= 1) {
-      const Tile tile = read_tile<ctas>(shared.tiles, tile_at);
-      if (tile.row == end_of_tiles) return;
+      const Tile tile = read_next(tile_at);
+      if (tile.row == end_of_tiles) {
+        if (leader) finish_tails(parity);
+        return;
+      }
       if (leader) load_tail(tile, parity);
       correct_tail(parity);
-      if (leader) ptx::arrive_remote(shared.tail_ready, 0);
+      if (leader) ptx::arrive_remote(shared.tail_ready, place.leader());
     }
   }
 
   /// Warp 1.
   GEMMULE_DEVICE void run_multiplier(TensorAddress tensor) const {
-    if (rank == 0) return multiply(tensor);
+    if (place.part() == 0) return multiply(tensor);
     if constexpr (ctas == 2) {
       if (has_padding()) correct_tails();
     }
@@ -365,7 +439,7 @@ struct Mainloop {
   GEMMULE_DEVICE void release_accumulator(const AccumulatorState& acc) const {
     ptx::fence_tensor_before_sync();
     ptx::sync_warp();
-    if (ptx::lane_index() == 0) arrive_at<ctas>(shared.acc_empty + acc.index, 0);
+    if (ptx::lane_index() == 0) arrive_at<ctas>(shared.acc_empty + acc.index, place.leader());
   }
   /// 32 columns of this warp's lanes.
   GEMMULE_DEVICE static TensorAddress chunk(TensorAddress tensor, const AccumulatorState& acc, u32 column) {
@@ -379,7 +453,7 @@ struct Mainloop {
     const MainloopShared& s = shared;
     for (u32 i = 0; i < stages; ++i) {
       ptx::init(s.full + i, 1);
-      ptx::init(s.empty + i, 1);
+      ptx::init(s.empty + i, place.width);
     }
     for (u32 i = 0; i < 2; ++i) {
       ptx::init(s.acc_full + i, 1);
@@ -387,7 +461,7 @@ struct Mainloop {
     }
     for (u32 i = 0; i < TileRing::size; ++i) {
       ptx::init(s.tiles.full + i, 1);
-      ptx::init(s.tiles.empty + i, ctas * readers + (ctas == 2 && has_padding() ? 2 : 1));
+      ptx::init(s.tiles.empty + i, place.width * (ctas * readers + (ctas == 2 && has_padding() ? 2 : 1)));
     }
     ptx::init(s.tail_full, 1);
     ptx::init(s.tail_ready, 1);
@@ -395,30 +469,30 @@ struct Mainloop {
     ptx::fence_barrier_init();
   }
 
-  /// Cluster barriers are an illegal instruction in a launch without clusters.
-  GEMMULE_DEVICE static void sync_all() {
-    if constexpr (ctas == 1)
-      ptx::sync_cta();
-    else
-      ptx::sync_cluster();
-  }
+  // Cluster barriers are an illegal instruction in a launch without clusters.
 
   /// All threads, after the barriers were initialised by warp 0: tensor memory, whose address all learn.
-  GEMMULE_DEVICE static TensorAddress set_up(const MainloopShared& s, u32 warp) {
+  GEMMULE_DEVICE TensorAddress set_up(u32 warp) const {
     if (warp == 1) {
-      ptx::allocate_tensor<ctas>(s.tensor, ptx::tensor_columns);
+      ptx::allocate_tensor<ctas>(shared.tensor, ptx::tensor_columns);
       ptx::relinquish_tensor_allocation<ctas>();
     }
     ptx::fence_tensor_before_sync();
-    sync_all();
+    if (in_cluster())
+      ptx::sync_cluster();
+    else
+      ptx::sync_cta();
     ptx::fence_tensor_after_sync();
-    return {ptx::load(s.tensor)};
+    return {ptx::load(shared.tensor)};
   }
 
   /// All threads, at the end. No CTA may leave while another can still reach its shared memory.
-  GEMMULE_DEVICE static void tear_down(TensorAddress tensor, u32 warp) {
+  GEMMULE_DEVICE void tear_down(TensorAddress tensor, u32 warp) const {
     ptx::fence_tensor_before_sync();
-    sync_all();
+    if (in_cluster())
+      ptx::sync_cluster();
+    else
+      ptx::sync_cta();
     ptx::fence_tensor_after_sync();
     if (warp == 1) ptx::free_tensor<ctas>(tensor, ptx::tensor_columns);
   }

@@ -29,15 +29,21 @@ struct OperandOptions {
 
 /// Tensor maps of the operands. With discrete weights b and sfb are arrays, one map per expert.
 struct OperandMaps {
-  const ptx::TensorMap* a = nullptr;  ///< [M][K], box 128 rows x 128 bytes
+  const ptx::TensorMap* a = nullptr;  ///< [M][K], box a_slice_rows(width) rows x 128 bytes
   /// [L][N][K], box tile_n / ctas rows x 128 bytes; n-major: [L][K][N], box stage_k rows x 128 bytes
   const ptx::TensorMap* b = nullptr;
-  /// Pairs of scales as 16-bit values, [ceil(M / 128)][atoms][256], box 1 x stage_atoms x 256
+  /// Pairs of scales as 16-bit values, [ceil(M / 128)][atoms][256], box 1 x (1 / width of stage_atoms x 256)
   const ptx::TensorMap* sfa = nullptr;
   /// [L ceil(N / 128)][atoms][256], box b_scale_rows(tile_n) x stage_atoms x 256
   const ptx::TensorMap* sfb = nullptr;
 };
 
+// In a cluster of `width` tiles side by side each CTA loads 1 / width of the rows of A, a multiple of eight (the swizzle's
+// period), and of the scales of a stage, which are contiguous: some atoms, or a part of one.
+
+GEMMULE_HD constexpr u32 a_slice_rows(u32 width) {
+  return 128 / width;
+}
 /// 128-row atoms that the scales of tile_n rows of B touch. A tile starts at a multiple of 64 rows.
 GEMMULE_HD constexpr u32 b_scale_rows(u32 tile_n) {
   return tile_n % 128 == 0 ? tile_n / 128 : tile_n / 128 + 1;
@@ -64,6 +70,17 @@ GEMMULE_HD constexpr OperandLayout operand_layout(const OperandOptions& options,
   l.tail = l.scales + stages * l.scale_bytes();
   l.end = l.tail + (options.ab == Format::e2m1 ? l.scale_bytes() : 0);
   return l;
+}
+
+/// Where one CTA's part of a stage's scales of A starts.
+struct ScaleSlice {
+  u32 offset;      ///< in shared memory, bytes
+  u32 pair, atom;  ///< in the tensor map, from the stage's first
+};
+GEMMULE_HD constexpr ScaleSlice sfa_slice(const OperandLayout& layout, u32 width, u32 index) {
+  constexpr u32 atom_bytes = static_cast<u32>(layout::atom_bytes);
+  const u32 offset = layout.sfa_bytes / width * index;
+  return {offset, offset % atom_bytes / 2, offset / atom_bytes};
 }
 
 }  // namespace gemmule::kernels

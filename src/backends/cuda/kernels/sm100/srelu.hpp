@@ -116,7 +116,7 @@ struct Sm100Srelu {
     RingState tile_at;
     AccumulatorState acc;
     for (;;) {
-      const Tile tile = read_tile<ctas>(loop.shared.tiles, tile_at);
+      const Tile tile = loop.read_next(tile_at);
       if (tile.row == end_of_tiles) break;
       const u32 chunks = (tile.columns + panel::columns - 1) / panel::columns;
       RowState s = row_state(tile, thread);
@@ -138,8 +138,9 @@ struct Sm100Srelu {
     if (thread == 0) ptx::wait_stores_read<0>();
   }
 
-  GEMMULE_DEVICE static void run(const ScaledSreluOptions& options, const Sm100SreluParams& params) {
-    run_sm100<Sm100Srelu, tile_n, stages, ctas>(options, params, srelu_epilogue_bytes(options.common));
+  GEMMULE_DEVICE static void run(const ScaledSreluOptions& options, u32 width,
+                                 const Sm100SreluParams& params) {
+    run_sm100<Sm100Srelu, tile_n, stages, ctas>(options, width, params, srelu_epilogue_bytes(options.common));
   }
 };
 
