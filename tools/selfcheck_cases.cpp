@@ -70,6 +70,7 @@ class Case {
       draw_dglu();
     draw_shared();
     draw_extents();
+    draw_cluster();
     return std::move(out_);
   }
 
@@ -121,6 +122,14 @@ class Case {
     set("m_aligned", "128");
     set("mma_tiler_mn", "128,256");
     set("cluster_shape_mn", "1,1");
+  }
+
+  /// Now and then a cluster of several tiles side by side: other code on compute capability 10.x.
+  void draw_cluster() {
+    if (!draw_.one_in(4)) return;
+    const bool bf16 = !fp8() && !fp4();
+    const std::string rows = out_.spec.options.contains("cluster_shape_mn") ? "1," : "2,";
+    set("cluster_shape_mn", rows + (bf16 ? draw_.pick({"2", "4", "8"}) : draw_.pick({"2", "4"})));
   }
 
   /// Experts without rows, with a few, with several tiles, and a hot one. Rows of every operand are multiples of 16 bytes;
