@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "model/sm100_on_model.hpp"
 #include "support/scaled_problems.hpp"
@@ -62,7 +63,7 @@ TEST(ModelSm100Clusters, EveryWidthGivesTheSameBytes) {
   bf16.deterministic = bf16.b_n_major = true;
   const auto expect_same = [](const Problem& p, std::uint32_t ctas, std::uint32_t width, int clusters) {
     const std::int64_t unit = 128 * ctas;
-    const TestProblem t = make_problem(p, {0, unit, 2 * unit}, 0, 5, Data::exact);
+    const TestProblem t = make_problem(p, {0, unit, unit}, 0, 5, Data::exact);
     const TileConfig tile = tile_for(p, ctas, width);
     EXPECT_EQ(difference_from_cpu(t, settings_for(tile, width, clusters)), "")
         << text(tile) << ", " << describe(t);
@@ -109,22 +110,20 @@ TEST(ModelSm100Clusters, RandomConfigurationsGiveTheBytesOfTheCpuBackend) {
 /// What a cluster reads of A, its scales, B and its scales; C comes on top.
 TEST(ModelSm100Clusters, AIsFetchedOnce) {
   const std::int64_t k = 256, stages = 2, c_bytes = 128 * 2 * 2;  // of a CTA's rows, per column
-  for (const std::uint32_t ctas : {1u, 2u}) {
-    for (const std::uint32_t width : {1u, 4u}) {
-      const Problem p = basic_problem(Op::dglu, Format::mxfp8, 3 * 128, k);
-      const TestProblem t = make_problem(p, {256}, 0, 5, Data::exact);
-      const TileConfig tile{ctas == 1 ? 128u : 192u, 2, ctas, width};
-      const Outputs out = t.outputs();
-      const model::Report report = run_sm100_on_model(t, out, settings_for(tile, 1)).main;
-      EXPECT_EQ(report.text(), "");
-      const std::int64_t tiles = p.n / tile.tile_n, groups = (tiles + width - 1) / width;
-      const std::int64_t a = 128 * 128 + 512, sfb = tile.tile_n == 128 ? 512 : 1024;
-      const std::int64_t b = tile.tile_n / ctas * 128 + sfb;
-      const model::OpCount& loads = report.count(model::Op::tma_load);
-      // Every CTA has a whole tile of A in its shared memory, also beyond N; each cluster reads it once.
-      EXPECT_EQ(loads.fetched, 2 * (stages * (groups * a + tiles * b) + p.n * c_bytes)) << text(tile);
-      EXPECT_EQ(loads.bytes, 2 * (stages * (groups * width * a + tiles * b) + p.n * c_bytes)) << text(tile);
-    }
+  for (const auto& [ctas, width] : {std::pair{1u, 4u}, {2u, 2u}}) {
+    const Problem p = basic_problem(Op::dglu, Format::mxfp8, 3 * 128, k);
+    const TestProblem t = make_problem(p, {256}, 0, 5, Data::exact);
+    const TileConfig tile{ctas == 1 ? 128u : 192u, 2, ctas, width};
+    const Outputs out = t.outputs();
+    const model::Report report = run_sm100_on_model(t, out, settings_for(tile, 1)).main;
+    EXPECT_EQ(report.text(), "");
+    const std::int64_t tiles = p.n / tile.tile_n, groups = (tiles + width - 1) / width;
+    const std::int64_t a = 128 * 128 + 512, sfb = tile.tile_n == 128 ? 512 : 1024;
+    const std::int64_t b = tile.tile_n / ctas * 128 + sfb;
+    const model::OpCount& loads = report.count(model::Op::tma_load);
+    // Every CTA has a whole tile of A in its shared memory, also beyond N; each cluster reads it once.
+    EXPECT_EQ(loads.fetched, 2 * (stages * (groups * a + tiles * b) + p.n * c_bytes)) << text(tile);
+    EXPECT_EQ(loads.bytes, 2 * (stages * (groups * width * a + tiles * b) + p.n * c_bytes)) << text(tile);
   }
 }
 
