@@ -45,6 +45,7 @@ struct ScaledDglu {
       const RowTile tile = read_row_tile(tiles, tile_at);
       if (tile.row == end_of_tiles) return;
       if (!leader) continue;
+#pragma unroll 1
       for (u32 n = 0; n < tile.columns; n += fragment::chunk_columns) {
         epilogue_of.feed_chunk(0, tile.row, tile.column + n, first_number++);
         if (tile.rows > scaled::box_rows)
@@ -53,7 +54,9 @@ struct ScaledDglu {
     }
   }
 
-  GEMMULE_DEVICE void start() const { both_groups().start(); }
+  GEMMULE_DEVICE void start() const {
+    both_groups().start();
+  }
 
   GEMMULE_DEVICE void begin(const RowTile& tile, u32 group) const {
     both_groups().begin(tile.row + group * scaled::box_rows, tile.column, tile.columns, tile.expert,
@@ -66,7 +69,9 @@ struct ScaledDglu {
     both_groups().run(sums);
   }
 
-  GEMMULE_DEVICE void finish(u32) const { both_groups().finish(); }
+  GEMMULE_DEVICE void finish(u32) const {
+    both_groups().finish();
+  }
 
   GEMMULE_DEVICE static void run(const ScaledDgluOptions& options, const ScaledDgluParams& params) {
     const ScaledLayout layout = scaled_dglu_layout(options);

@@ -412,8 +412,10 @@ struct ScaledMainloop {
       const u32 byte = fragment::position(column % 64 + 2 * half) * 2;
       first[half] = to + ((byte / 16 ^ (2 * warp + late)) << 4) + byte % 16;
     }
+    // Even k first, then odd: half as many addresses at a time.
 #pragma unroll
-    for (u32 i = 0; i < 16; ++i) {
+    for (u32 turn = 0; turn < 16; ++turn) {
+      const u32 i = turn % 8 * 2 + turn / 8;
 #pragma unroll
       for (u32 half = 0; half < 2; ++half) {
         u32 pair;
