@@ -22,8 +22,8 @@ void check_geglu_constants(const DgluOptions& o) {
   if (o.linear_offset) check_finite("linear_offset", *o.linear_offset, false);
   check_finite("geglu_alpha", o.geglu_alpha, false);
   if (!(o.glu_clamp_min <= o.glu_clamp_max))  // also refuses NaN; infinities mean no clamp
-    reject("glu_clamp_min, glu_clamp_max",
-           std::to_string(o.glu_clamp_min) + ", " + std::to_string(o.glu_clamp_max), "min <= max");
+    reject("glu_clamp_min, glu_clamp_max", number_text(o.glu_clamp_min) + ", " + number_text(o.glu_clamp_max),
+           "min <= max");
 }
 
 void check_epilogue_op(const DgluOptions& o) {
@@ -37,11 +37,11 @@ void check_neutral_scale_controls(const Arguments& args, const DgluOptions& o) {
   if (o.sf_vec_size != 16) reject_scale_control("sf_vec_size", std::to_string(o.sf_vec_size), "16");
   if (o.discrete_col_sfd) reject_scale_control("discrete_col_sfd", "True", "False");
   if (o.geglu_alpha != bf16_geglu_alpha)
-    reject_scale_control("geglu_alpha", std::to_string(o.geglu_alpha), "1.702");
+    reject_scale_control("geglu_alpha", number_text(o.geglu_alpha), "1.702");
   if (o.glu_clamp_max != bf16_clamp_max)
-    reject_scale_control("glu_clamp_max", std::to_string(o.glu_clamp_max), "7");
+    reject_scale_control("glu_clamp_max", number_text(o.glu_clamp_max), "7");
   if (o.glu_clamp_min != bf16_clamp_min)
-    reject_scale_control("glu_clamp_min", std::to_string(o.glu_clamp_min), "-7");
+    reject_scale_control("glu_clamp_min", number_text(o.glu_clamp_min), "-7");
   if (o.epilogue_op != EpilogueOp::none)
     reject_scale_control("epilogue_op", o.epilogue_op == EpilogueOp::relu ? "relu" : "srelu", "None");
 }

@@ -2,6 +2,8 @@
 #include "operators/rules.hpp"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <limits>
 
 #include "layout/scale_factors.hpp"
@@ -78,6 +80,15 @@ std::int64_t resolve_k(const Arguments& args, int vec, std::int64_t k_of_b) {
 }
 
 }  // namespace
+
+std::string number_text(float value) {
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+std::string number_text(double value) {
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
 
 void reject(const std::string& argument, const std::string& value, const std::string& rule) {
   throw InvalidArgument(argument + ": " + value + ", expected " + rule);

@@ -9,6 +9,10 @@
 
 namespace gemmule::operators {
 
+/// The shortest text that reads back as the same number.
+std::string number_text(float value);
+std::string number_text(double value);
+
 [[noreturn]] void reject(const std::string& argument, const std::string& value, const std::string& rule);
 
 // Presence and weight mode.

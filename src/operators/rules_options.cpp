@@ -76,7 +76,7 @@ void check_finite(const char* argument, double value, bool positive) {
   const auto single = static_cast<float>(value);
   const bool good = std::isfinite(single) && (!positive || (single > 0 && std::isfinite(1.0f / single)));
   if (!good)
-    reject(argument, std::to_string(value),
+    reject(argument, number_text(value),
            positive ? "a finite float32 value > 0 with a finite reciprocal" : "a finite float32 value");
 }
 
