@@ -78,7 +78,7 @@ struct PlannedCase {
   bench::Case run;
 };
 
-/// --bf16-d. True where it means something: dglu quantizes what it makes of FP8 operands, the rest is BF16 in any case.
+/// --bf16-d. True where there is a choice: dglu quantizes what it makes of FP8 operands, the rest is BF16 in any case.
 bool write_bf16(Problem& problem) {
   if (problem.op != Op::srelu || !problem.quantize) return false;
   problem.d = DType::bfloat16;
@@ -89,6 +89,7 @@ bool write_bf16(Problem& problem) {
 
 std::vector<PlannedCase> plan(const BenchArguments& given, bool on_device) {
   std::vector<PlannedCase> cases;
+  bool has_bf16_d = false;
   for (const Shape& shape : shapes(given, on_device))
     for (const std::string& op : given.ops)
       for (const std::string& format : given.formats) {
@@ -98,7 +99,9 @@ std::vector<PlannedCase> plan(const BenchArguments& given, bool on_device) {
         bench::Case run;
         run.problem = bench::make_problem(op == "srelu" ? Op::srelu : Op::dglu, format, shape.experts,
                                           shape.n, shape.k);
-        const std::string shown = given.bf16_d && write_bf16(run.problem) ? format + "->bf16" : format;
+        const bool bf16_d = given.bf16_d && write_bf16(run.problem);
+        has_bf16_d = has_bf16_d || bf16_d;
+        const std::string shown = bf16_d ? format + "->bf16" : format;
         run.label = op;
         run.label.append(" ").append(shown).append(" ").append(shape.name);
         run.problem.m_aligned = shape.rows_per_expert % 256 == 0 ? 256 : 128;
@@ -106,30 +109,17 @@ std::vector<PlannedCase> plan(const BenchArguments& given, bool on_device) {
         cases.push_back({shape, op, shown, std::move(run)});
       }
   if (cases.empty()) throw InvalidArgument("nothing to measure: srelu has no bf16 form");
+  if (given.bf16_d && !has_bf16_d)
+    throw InvalidArgument("--bf16-d: of no effect without srelu in mxfp8 or mxfp8_e5m2 (--op, --formats)");
   return cases;
 }
 
-/// One line that is drawn over itself on a terminal, and nothing elsewhere.
-class Progress {
- public:
-  explicit Progress(const Terminal& terminal) : terminal_(terminal) {}
-  ~Progress() { clear(); }
-
-  void show(double fraction, const std::string& what) const {
-    if (!terminal_.progress) return;
-    constexpr int width = 30;
-    const int filled = static_cast<int>(fraction * width);
-    terminal_.err << "\r\x1b[K[" << std::string(static_cast<std::size_t>(filled), '#')
-                  << std::string(static_cast<std::size_t>(width - filled), '.') << "] "
-                  << static_cast<int>(fraction * 100) << " %  " << what << std::flush;
-  }
-  void clear() const {
-    if (terminal_.progress) terminal_.err << "\r\x1b[K" << std::flush;
-  }
-
- private:
-  const Terminal& terminal_;
-};
+std::string progress_bar(double fraction, const std::string& what) {
+  constexpr std::size_t width = 30;
+  const auto filled = static_cast<std::size_t>(fraction * static_cast<double>(width));
+  return "[" + std::string(filled, '#') + std::string(width - filled, '.') + "] " +
+         std::to_string(static_cast<int>(fraction * 100)) + " %  " + what;
+}
 
 /// The cases that the device takes; `refused` says which it does not, and why.
 std::vector<PlannedCase> planned_on_device(const BenchArguments& given, std::vector<std::string>& refused) {
@@ -221,7 +211,8 @@ void describe_device(const BenchArguments& given, BenchReport& report) {
 int bench_command(const BenchArguments& given, const Terminal& terminal) {
   bool on_device = false;
   const std::vector<PlannedCase> cases = choose_cases(given, terminal, on_device);
-  if (!given.json.empty()) io::check_writable(given.json, {given.csv, given.html});
+  const bool json_to_stdout = given.json == "-";
+  if (!given.json.empty() && !json_to_stdout) io::check_writable(given.json, {given.csv, given.html});
   if (!given.csv.empty()) io::check_writable(given.csv, {given.html});
   if (!given.html.empty()) io::check_writable(given.html);
   if (given.threads) set_num_threads(given.threads);
@@ -234,16 +225,16 @@ int bench_command(const BenchArguments& given, const Terminal& terminal) {
   else
     describe_processor(given, report);
   {
-    const Progress progress(terminal);
+    const StatusLine status(terminal);
     for (std::size_t i = 0; i < cases.size(); ++i) {
       bench::Options options;
       options.repeats = given.repeats;
       options.baseline = !given.no_baseline;
       options.cpu_time = given.cpu_time;
       const auto show = [&](int round, int rounds) {
-        progress.show((static_cast<double>(i) + static_cast<double>(round) / rounds) /
-                          static_cast<double>(cases.size()),
-                      cases[i].run.label);
+        status.show(progress_bar((static_cast<double>(i) + static_cast<double>(round) / rounds) /
+                                     static_cast<double>(cases.size()),
+                                 cases[i].run.label));
       };
       show(0, 1);
       options.progress = show;
@@ -251,8 +242,11 @@ int bench_command(const BenchArguments& given, const Terminal& terminal) {
           measure(cases[i], options, on_device ? std::optional(given.device.value_or(0)) : std::nullopt));
     }
   }
-  print_table(report, terminal);
-  if (!given.json.empty()) io::write_file(given.json, to_json(report));
+  if (json_to_stdout)
+    terminal.out << to_json(report);
+  else
+    print_table(report, terminal);
+  if (!given.json.empty() && !json_to_stdout) io::write_file(given.json, to_json(report));
   if (!given.csv.empty()) io::write_file(given.csv, to_csv(report));
   if (!given.html.empty()) io::write_file(given.html, to_html(report));
   return success;
@@ -316,7 +310,8 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_flag("--no-baseline", given->no_baseline, "Time the operators only");
   command->add_flag("--cpu-time", given->cpu_time,
                     "Time the process's CPU time: for one thread on a busy machine");
-  command->add_option("--json", given->json, "Also write the results as JSON");
+  command->add_option("--json", given->json,
+                      "Also write the results as JSON; to standard output, instead of the table, for -");
   command->add_option("--csv", given->csv, "Also write the results as CSV");
   command->add_option("--html", given->html, "Also write a self-contained page with charts");
   command->callback([given, &action] {

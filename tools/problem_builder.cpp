@@ -1,5 +1,7 @@
 #include "problem_builder.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,6 +10,7 @@
 #include "gemmule/error.hpp"
 #include "gemmule/layout.hpp"
 #include "io/options.hpp"
+#include "text.hpp"
 
 namespace gemmule::cli {
 namespace {
@@ -59,6 +62,8 @@ class Builder {
     check_extents();
     offsets_ = pad_offsets(spec_.rows, m_aligned_);
     m_ = offsets_.empty() ? 0 : offsets_.back();
+    forms_ = forms();
+    check_forms();
     map_rows();
     build_a();
     build_b();
@@ -124,6 +129,62 @@ class Builder {
       throw InvalidArgument("n=" + std::to_string(spec_.n) + ": dglu needs a multiple of 32");
   }
 
+  /// The tensors of the problem, without their bytes.
+  struct Form {
+    DType dtype;
+    Shape shape;
+  };
+  std::map<std::string, Form> forms() const {
+    const std::int64_t l = experts(), n = spec_.n, k = spec_.k;
+    std::map<std::string, Form> all{
+        {"a", {stored_dtype(), {m_, stored_k()}}},
+        {"b", {stored_dtype(), n_major() ? Shape{l, k, n} : Shape{l, n, stored_k()}}},
+        {"padded_offsets", {DType::int32, {l}}},
+        {"alpha", {DType::float32, {l}}},
+        {"prob", {DType::float32, {m_}}}};
+    const auto add_scales = [&](const char* scales, std::int64_t rows, std::int64_t slabs) {
+      const auto shape = scale_shape(rows, k, format_.vec, slabs);
+      all.insert({scales, {format_.scale, {slabs, shape[2], shape[4], 32, 4, 4}}});
+    };
+    if (format_.scale != DType::none) {
+      add_scales("sfa", m_, 1);
+      add_scales("sfb", n, l);
+    }
+    if (spec_.op == Op::dglu) {
+      all.insert({"beta", {DType::float32, {l}}});
+      all.insert({"c", {c_dtype_, {m_, 2 * n}}});
+      all.insert({"dprob", {DType::float32, {m_}}});
+    }
+    if (is_fp8(format_.element) && (is_fp8(d_dtype_) || d_dtype_ == DType::float4_e2m1fn_x2))
+      all.insert({"norm_const", {DType::float32, {1}}});
+    if (!bias_.empty()) all.insert({"bias", {io::parse_dtype("bias", bias_), {l, n}}});
+    return all;
+  }
+
+  /// Before the long work: would the operator accept them, and does memory hold them?
+  void check_forms() const {
+    io::TensorMap without_bytes;
+    double bytes =
+        4.0 * static_cast<double>(spec_.n) * static_cast<double>(spec_.k);  // B of an expert as float32
+    for (const auto& [name, form] : forms_) {
+      HostTensor& tensor = without_bytes[name];
+      tensor.dtype = form.dtype;
+      tensor.shape = form.shape;
+      bytes += static_cast<double>(tensor.numel()) * static_cast<double>(size_of(form.dtype));
+    }
+    io::check_form(io::load_problem(metadata(), std::move(without_bytes)));
+    const double memory =
+        static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+    if (bytes > memory)
+      throw RuntimeFailure("out of memory: the problem takes " + number(bytes / 1e9) + " GB, of " +
+                           number(memory / 1e9) + " GB that the machine has");
+  }
+
+  HostTensor zeros(const char* name) const {
+    const Form& form = forms_.at(name);
+    return {form.dtype, form.shape};
+  }
+
   std::int64_t experts() const { return static_cast<std::int64_t>(spec_.rows.size()); }
 
   /// source_[m] is the token that row m of A holds, or -1 for a padding row.
@@ -156,6 +217,7 @@ class Builder {
   DType stored_dtype() const {
     return format_.element == DType::float4_e2m1fn_x2 ? DType::uint8 : format_.element;
   }
+  bool n_major() const { return b_major_ == "n" && format_.element != DType::float4_e2m1fn_x2; }
   std::int64_t stored_k() const { return format_.element == DType::float4_e2m1fn_x2 ? spec_.k / 2 : spec_.k; }
 
   /// Codes and scales of `rows` x K values; BF16 has no scales.
@@ -168,11 +230,6 @@ class Builder {
                     reinterpret_cast<std::uint8_t*>(scales), scale);
   }
 
-  HostTensor make_scales(std::int64_t rows, std::int64_t slabs) const {
-    const auto shape = scale_shape(rows, spec_.k, format_.vec, slabs);
-    return HostTensor(format_.scale, {slabs, shape[2], shape[4], 32, 4, 4});
-  }
-
   void build_a() {
     const auto fill = [&](std::int64_t token, std::span<float> row) { values_.a(token, row); };
     a_scale_ = 1;
@@ -183,8 +240,8 @@ class Builder {
       });
       a_scale_ = nvfp4_tensor_scale({&amax, 1});
     }
-    HostTensor a(stored_dtype(), {m_, stored_k()});
-    HostTensor scales = format_.scale == DType::none ? HostTensor() : make_scales(m_, 1);
+    HostTensor a = zeros("a");
+    HostTensor scales = format_.scale == DType::none ? HostTensor() : zeros("sfa");
     const std::int64_t row_bytes = stored_k() * static_cast<std::int64_t>(size_of(a.dtype));
     const std::int64_t scales_of_chunk =
         format_.scale == DType::none ? 0 : scale_bytes(chunk_rows, spec_.k, format_.vec);
@@ -198,13 +255,12 @@ class Builder {
 
   void build_b() {
     const std::int64_t n = spec_.n, k = spec_.k;
-    const bool n_major = b_major_ == "n" && format_.element != DType::float4_e2m1fn_x2;
-    HostTensor b(stored_dtype(), n_major ? Shape{experts(), k, n} : Shape{experts(), n, stored_k()});
-    HostTensor scales = format_.scale == DType::none ? HostTensor() : make_scales(n, experts());
+    HostTensor b = zeros("b");
+    HostTensor scales = format_.scale == DType::none ? HostTensor() : zeros("sfb");
     const std::size_t slab = spec_.rows.empty() ? 0 : b.bytes.size() / spec_.rows.size();
     const std::size_t scale_slab = spec_.rows.empty() ? 0 : scales.bytes.size() / spec_.rows.size();
     std::vector<float> values(static_cast<std::size_t>(n * k));
-    io::AlignedBytes k_major(n_major ? slab : 0);
+    io::AlignedBytes k_major(n_major() ? slab : 0);
     b_scale_.assign(spec_.rows.size(), 1.0f);
     for (std::size_t e = 0; e < spec_.rows.size(); ++e) {
       for (std::int64_t row = 0; row < n; ++row)
@@ -212,16 +268,15 @@ class Builder {
                   std::span(values).subspan(static_cast<std::size_t>(row * k), static_cast<std::size_t>(k)));
       if (nvfp4()) b_scale_[e] = nvfp4_tensor_scale(values);
       std::byte* out = b.bytes.data() + e * slab;
-      encode(values, n, n_major ? k_major.data() : out, scales.bytes.data() + e * scale_slab, b_scale_[e]);
-      if (n_major) transpose(k_major.data(), out, n, k, size_of(b.dtype));
+      encode(values, n, n_major() ? k_major.data() : out, scales.bytes.data() + e * scale_slab, b_scale_[e]);
+      if (n_major()) transpose(k_major.data(), out, n, k, size_of(b.dtype));
     }
     tensors_.insert_or_assign("b", std::move(b));
     if (format_.scale != DType::none) tensors_.insert_or_assign("sfb", std::move(scales));
   }
 
   void build_vectors() {
-    HostTensor offsets(DType::int32, {experts()}), alpha(DType::float32, {experts()}),
-        prob(DType::float32, {m_});
+    HostTensor offsets = zeros("padded_offsets"), alpha = zeros("alpha"), prob = zeros("prob");
     std::copy(offsets_.begin(), offsets_.end(), offsets.as<std::int32_t>().begin());
     // The tensor scales of NVFP4 go into alpha, which dglu squares.
     for (std::size_t e = 0; e < b_scale_.size(); ++e) {
@@ -234,14 +289,12 @@ class Builder {
     tensors_.insert_or_assign("alpha", std::move(alpha));
     tensors_.insert_or_assign("prob", std::move(prob));
     if (spec_.op == Op::dglu) {
-      HostTensor beta(DType::float32, {experts()});
+      HostTensor beta = zeros("beta");
       std::fill(beta.as<float>().begin(), beta.as<float>().end(), beta_);
       tensors_.insert_or_assign("beta", std::move(beta));
     }
-    const bool scaled_output =
-        is_fp8(format_.element) && (is_fp8(d_dtype_) || d_dtype_ == DType::float4_e2m1fn_x2);
-    if (scaled_output) {
-      HostTensor norm_const(DType::float32, {1});
+    if (forms_.contains("norm_const")) {
+      HostTensor norm_const = zeros("norm_const");
       norm_const.as<float>()[0] = norm_const_;
       tensors_.insert_or_assign("norm_const", std::move(norm_const));
     }
@@ -249,7 +302,7 @@ class Builder {
 
   void build_c() {
     const std::int64_t width = 2 * spec_.n;
-    HostTensor c(c_dtype_, {m_, width});
+    HostTensor c = zeros("c");
     std::vector<float> blocks(static_cast<std::size_t>(chunk_rows * width));
     for_row_chunks(
         width, [&](std::int64_t token, std::span<float> row) { values_.c(token, row); },
@@ -263,12 +316,12 @@ class Builder {
   }
 
   void build_bias() {
-    const DType dtype = io::parse_dtype("bias", bias_);
-    HostTensor bias(dtype, {experts(), spec_.n});
+    HostTensor bias = zeros("bias");
     std::vector<float> row(static_cast<std::size_t>(spec_.n));
     for (std::int64_t e = 0; e < experts(); ++e) {
       values_.bias(e, row);
-      convert(row, dtype, bias.bytes.data() + e * spec_.n * static_cast<std::int64_t>(size_of(dtype)));
+      convert(row, bias.dtype,
+              bias.bytes.data() + e * spec_.n * static_cast<std::int64_t>(size_of(bias.dtype)));
     }
     tensors_.insert_or_assign("bias", std::move(bias));
   }
@@ -296,6 +349,7 @@ class Builder {
   int m_aligned_ = 256;
   std::vector<std::int32_t> offsets_;
   std::int64_t m_ = 0;
+  std::map<std::string, Form> forms_;
   std::vector<std::int64_t> source_;
   float a_scale_ = 1;
   std::vector<float> b_scale_;

@@ -60,6 +60,10 @@ std::string coloured(const Terminal& terminal, Colour colour, const std::string&
   return std::string("\x1b[") + code + "m" + text + "\x1b[0m";
 }
 
+void StatusLine::show(const std::string& text) const {
+  if (terminal_.progress) terminal_.err << "\r\x1b[K" << text << std::flush;
+}
+
 Table::Table(std::vector<std::string> header) {
   std::vector<Colour> bold(header.size(), Colour::bold);
   add(std::move(header), std::move(bold));

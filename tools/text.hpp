@@ -30,6 +30,21 @@ enum class Colour { plain, bold, green, red, dim };
 /// `text` with escape sequences around it when the terminal shows colour.
 std::string coloured(const Terminal& terminal, Colour colour, const std::string& text);
 
+/// One line that is drawn over itself where a person watches, and nothing elsewhere.
+class StatusLine {
+ public:
+  explicit StatusLine(const Terminal& terminal) : terminal_(terminal) {}
+  ~StatusLine() { clear(); }
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+
+  void show(const std::string& text) const;
+  void clear() const { show(""); }
+
+ private:
+  const Terminal& terminal_;
+};
+
 /// Columns padded to their widest cell; the first is left-aligned, the others right-aligned.
 class Table {
  public:

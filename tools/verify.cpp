@@ -47,13 +47,16 @@ io::TensorMap read_result(const io::LoadedProblem& problem, const std::string& p
   return result;
 }
 
-Outcome check(const io::LoadedProblem& problem, const VerifyArguments& given, const Runner& runner) {
+Outcome check(const io::LoadedProblem& problem, const VerifyArguments& given, const Runner& runner,
+              const Terminal& terminal) {
+  const StatusLine status(terminal);
   // The capture is read first: a bad file is found before the long work.
   std::optional<Capture> capture;
   if (!given.expected.empty()) capture.emplace(given.expected);
   Outcome outcome;
   io::TensorMap result;
   if (given.result.empty()) {
+    status.show("running on " + runner.name + " ...");
     const auto start = std::chrono::steady_clock::now();
     result = io::run_problem(problem, runner.cuda_device);
     outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -62,6 +65,7 @@ Outcome check(const io::LoadedProblem& problem, const VerifyArguments& given, co
   }
   if (capture) outcome.capture = compare_capture(problem, result, *capture);
   const io::BoundCall call = io::bind_call(problem, result);
+  status.show("comparing with the float64 reference ...");
   // Rows that no expert owns are zero in a result.
   outcome.report = verify::compare(call.problem, call.inputs, call.outputs, {.poison = std::uint8_t{0}});
   return outcome;
@@ -202,7 +206,7 @@ int verify_command(const VerifyArguments& given, const Terminal& terminal) {
   const bool to_stdout = given.json == "-";
   if (!given.json.empty() && !to_stdout)
     io::check_writable(given.json, {given.problem, given.result, given.expected});
-  const Outcome outcome = check(problem, given, runner);
+  const Outcome outcome = check(problem, given, runner, terminal);
 
   const std::string json = given.json.empty() ? "" : to_json(problem, given, runner, outcome).dump(2) + "\n";
   if (to_stdout) {

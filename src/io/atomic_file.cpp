@@ -93,6 +93,8 @@ void write_file(const std::string& path, std::string_view contents) {
 }
 
 void check_writable(const std::string& path, const std::vector<std::string>& others) {
+  if (path == "-")
+    cannot_write(path, "standard output cannot be replaced as a whole (a file of that name is ./-)");
   for (const std::string& other : others) {
     std::error_code missing;
     if (!other.empty() && (resolve(path) == resolve(other) || fs::equivalent(path, other, missing)))

@@ -46,6 +46,9 @@ struct LoadedProblem {
 LoadedProblem load_problem(Metadata metadata, TensorMap tensors);
 LoadedProblem load_problem(const SafetensorsReader& reader);
 
+/// The part of check_problem() that needs no bytes: dtypes, shapes and options.
+void check_form(const LoadedProblem& problem);
+
 /// Throws what the operator would throw for these arguments on the host, without running it; else its description.
 Problem check_problem(const LoadedProblem& problem);
 

@@ -1,5 +1,6 @@
 // From a loaded problem to the outputs of a result file.
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "io/options.hpp"
@@ -120,19 +121,20 @@ void attach(DgluTensors& t, const Outputs& outputs) {
   for (const Output& output : outputs) *slots.at(output.name) = output.tensor;
 }
 
-/// Every rule of the operator, the values of offsets, pointers and norm_const included.
+/// Every rule of the operator; without `needed` those of dtypes, shapes and options, with it those of the values of offsets,
+/// pointers and norm_const too.
 template <class Tensors, class Options>
-Problem check(Tensors tensors, const Options& options, operators::Needed needed) {
+Problem check(Tensors tensors, const Options& options, std::optional<operators::Needed> needed) {
   if (!tensors.sfd_row) tensors.norm_const = {};  // the one-call form ignores it when there are no scales
   const operators::Arguments arguments(tensors, operators::Form::call);
   const operators::PlanKey key = operators::check_configuration(arguments, options, 0);
-  operators::check_memory(arguments, key, needed);
+  if (needed) operators::check_memory(arguments, key, *needed);
   return key.problem;
 }
 
-Problem checked(auto arguments) {
+Problem checked(auto arguments, std::optional<operators::Needed> needed = operators::Needed::inputs) {
   attach(arguments.tensors, describe(arguments));
-  return check(arguments.tensors, arguments.options, operators::Needed::inputs);
+  return check(arguments.tensors, arguments.options, needed);
 }
 
 /// What a file key means when it is absent; empty for one that must be there, and for options.
@@ -220,6 +222,10 @@ Operands outputs_of(const DgluTensors& t) {
 }
 
 }  // namespace
+
+void check_form(const LoadedProblem& problem) {
+  std::visit([](const auto& arguments) { checked(arguments, {}); }, problem.arguments);
+}
 
 Problem check_problem(const LoadedProblem& problem) {
   return std::visit([](const auto& arguments) { return checked(arguments); }, problem.arguments);

@@ -124,6 +124,18 @@ TEST(Arguments, BadOnesAreOneLineAndExitTwo) {
       {{"make", "--op", "srelu", "--format", "nvfp4", "--experts", "1025", "--n", "32", "--k", "32", "-o",
         out},
        "--experts"},
+      {srelu("mxfp8", {"tanh_clamp_scale=1e-45"}), "tanh_clamp_scale: 1e-45, expected"},
+      // 2^50 values: refused before any is made.
+      {{"make", "--op", "srelu", "--format", "mxfp8", "--experts", "4", "--n", "16777208", "--k", "16777208",
+        "-o", out},
+       "a_tensor: 16777208 contiguous values"},
+      {{"make", "--op", "dglu", "--format", "bf16", "--rows", "1", "--n", "32", "--k", "32", "-o", "-"},
+       "standard output"},
+      {{"prepare", example("srelu"), "--format", "mxfp8", "-o", "-"}, "standard output"},
+      {{"bench", "--csv", "-"}, "standard output"},
+      {{"bench", "--html", "-"}, "standard output"},
+      {{"bench", "--bf16-d", "--op", "dglu"}, "--bf16-d: of no effect"},
+      {{"bench", "--bf16-d", "--op", "srelu", "--formats", "nvfp4"}, "--bf16-d: of no effect"},
       {{"prepare", dir / "missing", "--format", "mxfp8", "-o", out}, "cannot read"},
       {{"prepare", example("srelu"), "--format", "mxfp8", "bias=float32", "-o", out},
        "a capture has no bias"},
@@ -162,6 +174,16 @@ TEST(Arguments, BadOnesAreOneLineAndExitTwo) {
     EXPECT_THAT(finished.err, HasSubstr(row.message)) << line;
   }
   EXPECT_TRUE(files_in(dir.path()).empty()) << "nothing may be written";
+}
+
+TEST(Arguments, WhatMemoryCannotHoldIsRefusedBeforeItIsMade) {
+  TemporaryDirectory dir;
+  const Finished finished = gemmule({"make", "--op", "srelu", "--format", "mxfp8", "--experts", "4", "--n",
+                                     "16777216", "--k", "16777216", "-o", dir / "p"});
+  EXPECT_EQ(finished.code, device_trouble);
+  expect_one_line(finished, "make");
+  EXPECT_THAT(finished.err, HasSubstr("out of memory: the problem takes 2.29e+06 GB"));
+  EXPECT_TRUE(files_in(dir.path()).empty());
 }
 
 TEST(Arguments, NumbersAreDecimal) {

@@ -33,6 +33,14 @@ TEST(Bench, WritesATableAndReports) {
   EXPECT_EQ(files_in(dir.path()).size(), 3u);
 }
 
+TEST(Bench, JsonGoesToStandardOutputForADash) {
+  const Finished finished = succeed(
+      {"bench", "--op", "dglu", "--formats", "mxfp8", "--experts", "1", "--rows",        "128",    "--n",
+       "32",    "--k",  "32",   "--repeats", "1",     "--threads", "1", "--no-baseline", "--json", "-"});
+  EXPECT_EQ(nlohmann::json::parse(finished.out).at("results").size(), 1u) << finished.out;
+  EXPECT_FALSE(std::filesystem::exists("-"));
+}
+
 TEST(Bench, SreluOfFp8CanWriteBf16) {
   TemporaryDirectory dir;
   succeed({"bench", "--bf16-d", "--formats", "mxfp8,nvfp4", "--experts", "1", "--rows", "128", "--n", "64",

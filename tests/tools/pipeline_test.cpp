@@ -360,6 +360,26 @@ TEST(Pipeline, OutputsReplaceNoInput) {
   EXPECT_EQ(io::slurp(dir / "p"), before);
 }
 
+TEST(Pipeline, VerifySaysOnATerminalWhatItDoes) {
+  TemporaryDirectory dir;
+  succeed(make("srelu", "mxfp8", dir / "p"));
+  std::ostringstream out, err;
+  EXPECT_EQ(run({"verify", dir / "p", "--brief"}, {out, err, false, true}), success);
+  EXPECT_THAT(err.str(), HasSubstr("running on"));
+  EXPECT_THAT(err.str(), HasSubstr("comparing with the float64 reference ..."));
+  EXPECT_TRUE(err.str().ends_with("\r\x1b[K")) << "the line is cleared";
+  EXPECT_EQ(succeed({"verify", dir / "p", "--brief"}).err, "");
+}
+
+TEST(Pipeline, ResultsDoNotGoToStandardOutput) {
+  TemporaryDirectory dir;
+  succeed(make("srelu", "mxfp8", dir / "p"));
+  const Finished finished = gemmule({"run", dir / "p", "-o", "-"});
+  EXPECT_EQ(finished.code, bad_input);
+  expect_one_line(finished, "run -o -");
+  EXPECT_THAT(finished.err, HasSubstr("cannot write '-': standard output"));
+}
+
 TEST(Pipeline, JsonAndBrief) {
   TemporaryDirectory dir;
   succeed(make("srelu", "mxfp8", dir / "p", {"d_dtype=float8_e4m3fn"}));
