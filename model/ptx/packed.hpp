@@ -72,6 +72,20 @@ inline u32 max_u16(u32 a, u32 b) {
   return low | high << 16;
 }
 
+inline u32 min_u16(u32 a, u32 b) {
+  const u32 low = (a & 0xffff) < (b & 0xffff) ? a & 0xffff : b & 0xffff;
+  const u32 high = a >> 16 < b >> 16 ? a >> 16 : b >> 16;
+  return low | high << 16;
+}
+
+inline u32 add_u16(u32 a, u32 b) {
+  return ((a + b) & 0xffff) | ((a >> 16) + (b >> 16)) << 16;
+}
+
+inline u32 multiply_add(u32 a, u32 b, u32 c) {
+  return a * b + c;
+}
+
 inline u32 permute_bytes(u32 a, u32 b, u32 selector) {
   const u64 bytes = a | static_cast<u64>(b) << 32;
   u32 result = 0;

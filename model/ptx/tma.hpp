@@ -43,6 +43,7 @@ inline void load_bytes(Shared<u8> to, const u8* from, u32 bytes, Barrier barrier
   if (Entry e = enter(model::Op::tma_load, site))
     model::bulk_load(e.t, to.address, from, bytes, barrier.address, site);
 }
+inline void prefetch_bytes(const u8*, u32) {}
 inline void store_box(const TensorMap* map, i32 x, i32 y, Shared<u8> from, CachePolicy,
                       Site site = Site::here()) {
   if (Entry e = enter(model::Op::tma_store, site))

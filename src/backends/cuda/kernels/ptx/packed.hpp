@@ -56,6 +56,27 @@ GEMMULE_DEVICE u32 max_u16(u32 a, u32 b) {
   return result;
 }
 
+/// min.u16x2 d, a, b;
+GEMMULE_DEVICE u32 min_u16(u32 a, u32 b) {
+  u32 result;
+  asm("min.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+
+/// add.u16x2 d, a, b;  each half by itself.
+GEMMULE_DEVICE u32 add_u16(u32 a, u32 b) {
+  u32 result;
+  asm("add.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+
+/// mad.lo.u32 d, a, b, c;
+GEMMULE_DEVICE u32 multiply_add(u32 a, u32 b, u32 c) {
+  u32 result;
+  asm("mad.lo.u32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
+}
+
 /// prmt.b32 d, a, b, selector;  Byte i of the result is byte (selector >> 4 i & 7) of {a, b}, a's first.
 GEMMULE_DEVICE u32 permute_bytes(u32 a, u32 b, u32 selector) {
   u32 result;

@@ -72,6 +72,11 @@ GEMMULE_DEVICE void load_bytes(Shared<u8> to, const u8* from, u32 bytes, Barrier
       : "memory");
 }
 
+/// cp.async.bulk.prefetch.L2.global [from], bytes;  16-byte units.
+GEMMULE_DEVICE void prefetch_bytes(const u8* from, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 /// cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [map, {x, y}], [from], p;
 GEMMULE_DEVICE void store_box(const TensorMap* map, i32 x, i32 y, Shared<u8> from, CachePolicy policy) {
   asm volatile(

@@ -146,7 +146,8 @@ GEMMULE_HD constexpr i32 result_exponent(u32 base_a, u32 base_b) {
 
 /// Of two codes, in both halves, for base = window_base() in both halves.
 GEMMULE_DEVICE u32 fp16_factor_of(u32 codes, u32 bases) {
-  return (ptx::max_u16(codes, bases) - bases) << 10;
+  // Both halves at once: what the lower one carries into the upper one, the subtraction takes out again.
+  return ptx::multiply_add(ptx::max_u16(codes, bases), 1 << 10, 0u - (bases << 10));
 }
 /// The factor of both values of a pair. `bases`: of e8m0 scales. NaN is NaN.
 GEMMULE_DEVICE u32 fp16_factor(const ScaledOptions& options, u32 scales, u32 selector, u32 bases) {
