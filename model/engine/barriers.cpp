@@ -135,32 +135,54 @@ void async_arrive(Machine& m, Mbarrier& b, const Clock& clock, Site site) {
   complete_if_due(m, b);
 }
 
-void mbarrier_wait(Thread& t, std::uint32_t address, std::uint32_t parity, Site site) {
+namespace {
+
+/// The barrier that `t` waits for or tests; null (and reported) if it cannot.
+Mbarrier* own_barrier(Thread& t, std::uint32_t address, std::uint32_t parity, std::uint32_t& offset,
+                      Site site) {
   Machine& m = *t.machine;
-  std::uint32_t offset = 0;
   if (resolve(t, address, offset) != t.cta) {
     m.hazard(Hazard::mbarrier_misuse, site, [&] { return t.label() + ": waits on another CTA's mbarrier"; });
-    return;
+    return nullptr;
   }
   Mbarrier* b = usable(t, *t.cta, offset, site);
-  if (!b) return;
-  if (parity > 1) {
+  if (b && parity > 1)
     m.hazard(Hazard::wrong_phase, site, [&] { return t.label() + ": parity " + std::to_string(parity); });
-  }
-  while ((static_cast<std::uint32_t>(b->phase) & 1u) == (parity & 1u)) {
+  return b;
+}
+
+bool completed(const Mbarrier& b, std::uint32_t parity) {
+  return (static_cast<std::uint32_t>(b.phase) & 1u) != (parity & 1u);
+}
+
+}  // namespace
+
+void mbarrier_wait(Thread& t, std::uint32_t address, std::uint32_t parity, Site site) {
+  std::uint32_t offset = 0;
+  Mbarrier* b = own_barrier(t, address, parity, offset, site);
+  if (!b) return;
+  while (!completed(*b, parity)) {
     b->waiting.push_back(&t);
-    m.block(t, Wait::mbarrier, offset, parity, site);
+    t.machine->block(t, Wait::mbarrier, offset, parity, site);
   }
   if (t.observed.size() <= static_cast<std::size_t>(b->slot)) t.observed.resize(t.cta->mbarriers.size(), -1);
   std::int32_t& observed = t.observed[static_cast<std::size_t>(b->slot)];
   if (observed == b->phase) {
-    m.hazard(Hazard::wrong_phase, site, [&] {
+    t.machine->hazard(Hazard::wrong_phase, site, [&] {
       return t.label() + ": the wait for parity " + std::to_string(parity) + " at " + at(offset) +
              " is satisfied by phase " + std::to_string(b->phase - 1) + ", which it had already waited for";
     });
   }
   observed = b->phase;
   t.clock.join(b->completed);
+}
+
+bool mbarrier_test(Thread& t, std::uint32_t address, std::uint32_t parity, Site site) {
+  std::uint32_t offset = 0;
+  Mbarrier* b = own_barrier(t, address, parity, offset, site);
+  if (!b || !completed(*b, parity) || t.machine->random().one_in(4)) return false;
+  t.clock.join(b->completed);
+  return true;
 }
 
 Mbarrier* completion_barrier(Thread& t, Cta& cta, std::uint32_t offset, Site site) {

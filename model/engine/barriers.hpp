@@ -14,6 +14,8 @@ namespace gemmule::model {
 void mbarrier_init(Thread& t, std::uint32_t address, std::uint32_t count, Site site);
 void mbarrier_arrive(Thread& t, std::uint32_t address, std::int64_t bytes, Site site);
 void mbarrier_wait(Thread& t, std::uint32_t address, std::uint32_t parity, Site site);
+/// Whether the phase is complete; if so, as mbarrier_wait(). Now and then it answers late: code must cope with either answer.
+bool mbarrier_test(Thread& t, std::uint32_t address, std::uint32_t parity, Site site);
 void fence_mbarrier_init(Thread& t);
 /// The barrier an asynchronous operation of `t` completes on; null (and reported) if it cannot.
 Mbarrier* completion_barrier(Thread& t, Cta& cta, std::uint32_t offset, Site site);

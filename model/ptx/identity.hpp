@@ -17,6 +17,9 @@ inline u32 reread_thread_index() {
 inline u64 computed_here(u64 value) {
   return value;
 }
+inline u32 computed_here(u32 value) {
+  return value;
+}
 inline u32 lane_index() {
   return static_cast<u32>(model::current().lane);
 }

@@ -23,6 +23,9 @@ inline void arrive(Barrier barrier, Site site = Site::here()) {
   if (Entry e = enter(model::Op::mbarrier_arrive, site))
     model::mbarrier_arrive(e.t, barrier.address, 0, site);
 }
+inline void arrive_if(bool arrives, Barrier barrier, Site site = Site::here()) {
+  if (arrives) arrive(barrier, site);
+}
 inline void arrive_expect_bytes(Barrier barrier, u32 bytes, Site site = Site::here()) {
   if (Entry e = enter(model::Op::mbarrier_expect_tx, site)) {
     model::mbarrier_arrive(e.t, barrier.address, bytes, site);
@@ -52,6 +55,13 @@ inline void store_remote(Shared<U32x4> to, U32x4 value, Barrier barrier, u32 cta
 inline void wait(Barrier barrier, u32 parity, Site site = Site::here()) {
   if (Entry e = enter(model::Op::mbarrier_wait, site))
     model::mbarrier_wait(e.t, barrier.address, parity, site);
+}
+inline bool test(Barrier barrier, u32 parity, Site site = Site::here()) {
+  Entry e = enter(model::Op::mbarrier_wait, site);
+  return !e || model::mbarrier_test(e.t, barrier.address, parity, site);
+}
+inline void wait_asleep(Barrier barrier, u32 parity, Site site = Site::here()) {
+  wait(barrier, parity, site);
 }
 
 }  // namespace gemmule::ptx

@@ -29,6 +29,11 @@ GEMMULE_DEVICE u64 computed_here(u64 value) {
   return value;
 }
 
+GEMMULE_DEVICE u32 computed_here(u32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 /// %laneid
 GEMMULE_DEVICE u32 lane_index() {
   u32 value;

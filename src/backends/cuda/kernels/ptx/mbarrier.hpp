@@ -27,6 +27,18 @@ GEMMULE_DEVICE void arrive(Barrier barrier) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier.address) : "memory");
 }
 
+/// arrive() by a thread for which `arrives` holds: one predicated instruction, without a branch around it.
+GEMMULE_DEVICE void arrive_if(bool arrives, Barrier barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .pred arrives;\n"
+      "setp.ne.u32 arrives, %1, 0;\n"
+      "@arrives mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];\n"
+      "}" ::"r"(barrier.address),
+      "r"(static_cast<u32>(arrives))
+      : "memory");
+}
+
 /// mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [a], bytes;  Bytes may arrive before they are expected.
 GEMMULE_DEVICE void arrive_expect_bytes(Barrier barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier.address),
@@ -74,6 +86,36 @@ GEMMULE_DEVICE void wait(Barrier barrier, u32 parity) {
       ".reg .pred done;\n"
       "again:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(barrier.address),
+      "r"(parity)
+      : "memory");
+}
+
+/// mbarrier.test_wait.parity.shared::cta.b64 p, [a], parity;  Whether wait() would return at once, and if so with its effect: where
+/// the answer is needed only later, it costs no time.
+GEMMULE_DEVICE bool test(Barrier barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n"
+      "}"
+      : "=r"(done)
+      : "r"(barrier.address), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+/// wait() of warps that wait most of the time: the thread sleeps until the phase completes (try_wait with a time limit,
+/// 10 ms), instead of trying again and again in issue slots that others need.
+GEMMULE_DEVICE void wait_asleep(Barrier barrier, u32 parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, 10000000;\n"
       "@!done bra again;\n"
       "}" ::"r"(barrier.address),
       "r"(parity)

@@ -99,7 +99,7 @@ GEMMULE_DEVICE void schedule_row_tiles(const TileGrid& grid, const TileRing& rin
                 packed_extents(columns_left < tile_n ? columns_left : tile_n, tile_rows,
                                fp16_tile(found.expert, found.begin + row, tile_rows, column))};
     }
-    ptx::wait(ring.empty + at.index, at.parity ^ 1);
+    ptx::wait_asleep(ring.empty + at.index, at.parity ^ 1);
     // A lane that still waits could miss this phase: sending lets the barrier go on to the next.
     ptx::sync_warp();
     if (lane == 0) send_tile<1>(ring, at.index, record, 0);

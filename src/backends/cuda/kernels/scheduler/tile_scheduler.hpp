@@ -127,7 +127,7 @@ GEMMULE_DEVICE void schedule_tiles(const TileGrid& grid, const TileRing& ring) {
       const u32 column = position.column * step;
       tile = {begin + position.row * unit, column, expert, grid.n - column};
     }
-    ptx::wait(ring.empty + at.index, at.parity ^ 1);
+    ptx::wait_asleep(ring.empty + at.index, at.parity ^ 1);
     // A lane that still waits could miss this phase: sending lets the barrier go on to the next.
     ptx::sync_warp();
     if (lane < to.size()) {

@@ -47,7 +47,7 @@ struct ScaledDgluEpilogue {
   /// Loads the C of 128 rows and 32 compact columns, by one lane: chunk `number` of warpgroup `group`.
   GEMMULE_DEVICE void feed_chunk(u32 group, u32 row, u32 column, u32 number) const {
     const ChunkPlace at = ChunkPlace::of(number, staging.c_buffers);
-    ptx::wait(c_empty(group) + at.index, at.parity ^ 1);
+    ptx::wait_asleep(c_empty(group) + at.index, at.parity ^ 1);
     const ptx::Barrier full = c_full(group) + at.index;
     ptx::arrive_expect_bytes(full, staging.c_bytes);
     const Shared<u8> to = memory.bytes(group * staging.bytes + at.index * staging.stride);

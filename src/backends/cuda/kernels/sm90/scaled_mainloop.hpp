@@ -92,10 +92,14 @@ struct ScaledMainloop {
     }
   }
 
-  /// One arrival per warp, after all its lanes are through.
-  GEMMULE_DEVICE static void release(Barrier barrier) {
+  /// One arrival per warp, after all its lanes are through. A branch or a predicate: what was faster (docs/performance.md).
+  GEMMULE_DEVICE void release(Barrier barrier) const {
     ptx::sync_warp();
-    if (ptx::lane_index() == 0) ptx::arrive(barrier);
+    const bool arrives = ptx::lane_index() == 0;
+    if (options.ab != Format::e2m1)
+      ptx::arrive_if(arrives, barrier);
+    else if (arrives)
+      ptx::arrive(barrier);
   }
 
   /// release() of the buffer from which a value of every load was taken: `values` is made of all of them. The address of the
@@ -103,7 +107,8 @@ struct ScaledMainloop {
   /// seen to overtake loads that queued behind multiplications with operands in registers, and TMA refilled the buffer before they
   /// read it.
   GEMMULE_DEVICE static void release_loaded(Barrier barrier, u32 values, u32 none) {
-    release(barrier.bytes(values & none));
+    ptx::sync_warp();
+    if (ptx::lane_index() == 0) ptx::arrive(barrier.bytes(values & none));
   }
 
   GEMMULE_DEVICE u32 stage_count() const {
@@ -137,7 +142,7 @@ struct ScaledMainloop {
       const i32 bytes = static_cast<i32>(stage_count() * scaled::raw_row_bytes);
 #pragma unroll 1
       for (i32 x = 0; x < bytes; x += static_cast<i32>(scaled::raw_row_bytes)) {
-        ptx::wait(shared.empty + at.index, at.parity ^ 1);
+        ptx::wait_asleep(shared.empty + at.index, at.parity ^ 1);
         const Barrier full = shared.full + at.index;
         ptx::arrive_expect_bytes(full, scaled::stage_bytes(options));
         const Shared<u8> a = shared.a.bytes(at.index * scaled::raw_a_bytes);
@@ -173,20 +178,23 @@ struct ScaledMainloop {
                                      : params.sfb + i64{tile.expert * b_rows} * row_bytes;
       b += i64{tile.column / scaled::tile_n} * row_bytes;
       // Rows or blocks that do not exist: something is read twice, and nobody uses it.
-      const u32 second_a = tile.rows > 128 ? row_bytes : 0;
+      const u64 from[3] = {ptx::computed_here(reinterpret_cast<u64>(a)),
+                           ptx::computed_here(reinterpret_cast<u64>(a + (tile.rows > 128 ? row_bytes : 0))),
+                           ptx::computed_here(reinterpret_cast<u64>(b))};
       const u32 step = scaled::raw_tile_k(options.ab) * size / (4 * options.vec);  // half an atom, one or two
       const u32 end = options.ab == Format::e2m1 ? row_bytes : stage_count() * step;
 #pragma unroll 1
       for (u32 at_byte = 0; at_byte < end; at_byte += step) {
-        ptx::wait(shared.empty + at.index, at.parity ^ 1);
+        ptx::wait_asleep(shared.empty + at.index, at.parity ^ 1);
         const Barrier full = shared.full + at.index;
         const Shared<u8> to = shared.scales.bytes(at.index * scaled::stage_scale_bytes(options));
         u32 offset = at_byte / size * size;
 #pragma unroll 1
         for (u32 i = 0; i < atoms; ++i) {
-          ptx::load_bytes(to.bytes(i * size), a + offset, size, full);
-          ptx::load_bytes(to.bytes((atoms + i) * size), a + (second_a + offset), size, full);
-          ptx::load_bytes(to.bytes((2 * atoms + i) * size), b + offset, size, full);
+#pragma unroll
+          for (u32 operand = 0; operand < 3; ++operand)
+            ptx::load_bytes(to.bytes((operand * atoms + i) * size),
+                            reinterpret_cast<const u8*>(from[operand]) + offset, size, full);
           if (offset + size < row_bytes) offset += size;
         }
         at.advance(layout.stages);
@@ -529,10 +537,7 @@ struct ScaledMainloop {
   template <bool fp16>
   GEMMULE_DEVICE void fp8_loop(const RowTile& tile, u32 group, ScaledAccumulators& sums,
                                u32 tiles_before) const {
-    // With two buffers to spare, B of the next stage is awaited before the last unit of this one is issued, so that the bytes
-    // of A arrive meanwhile. Otherwise only raw A is, and after it.
-    const bool early = publishes_late();
-    const u32 base = tile.fp16.base_a, none = tile.row >> 31 & thread;
+    const u32 base = tile.fp16.base_a, none = tile.row >> 31;
     const RowOffsets offsets = row_offsets(group);
     const u32 stages = stage_count();
     ScaledRing at = ScaledRing::after(tiles_before * stages, layout.stages);
@@ -549,51 +554,48 @@ struct ScaledMainloop {
     RowOffsets from = row_addresses(offsets, at.index);
     RawRows rows = load_rows(from, 0);
     expand_rows<fp16>(operands[0], rows, selection, base, 0);
-    u32 b_index = await_b(b_at), last_b = 0, next_b = 0;
+    ptx::wait(shared.b_full + b_at.index, b_at.parity);
+    u32 last_b = 0;
     Selection second = selection;
-    for (u32 stage = 0;;) {
-      const bool last = stage + 1 == stages;
-      const u64 b = descriptor(b_index);
-#pragma unroll
-      for (u32 half = 0; half < 2; ++half) {
-        // The next unit's bytes: their registers are free, and the multiplications hide the way of the bytes.
-        if (half == 1) {
-          at.advance(layout.stages);
-          from = row_addresses(offsets, at.index);
-        }
-        if (early && half == 1 && !last) next_b = await_b(b_at);
-        if (early && (half == 0 || !last)) rows = load_rows(from, 1 - half);
-        multiply_unit<fp16>(sums[half], operands[half], b);
-        if (half == 1 && last) break;
-        if (half == 1) {
-          selection.advance(options);
-          drop_absent(selection);
-        }
-        if (!early) {
-          if (half == 1) ptx::wait(shared.full + at.index, at.parity);
-          rows = load_rows(from, 1 - half);
-        }
-        ptx::wait_multiplications<1>();  // for the unit before this one
-        if (half == 0) {
-          // What reads the loaded scales waits for `second`, so that the compiler cannot put it between the multiplications.
-          if (stage != 0) {
-            second = selection;
-            release(shared.b_empty + last_b);
-          }
-          release_loaded(shared.empty + at.index, loaded(rows), none);
-        }
-        expand_rows<fp16>(operands[1 - half], rows, half == 0 ? second : selection, base, 0);
-        if (!early && half == 1) next_b = await_b(b_at);
+    for (u32 stage = 1;; ++stage) {
+      const bool more = stage != stages;
+      const u64 b = descriptor(b_at.index);
+      // Bytes of a unit are loaded before the multiplications of the unit before it, which hide their way. Barriers are tested
+      // there and asked for the answer when it is needed.
+      rows = load_rows(from, 1);
+      multiply_unit<fp16>(sums[0], operands[0], b);
+      const u32 this_index = at.index;
+      at.advance(layout.stages);
+      at.index = ptx::computed_here(at.index);
+      const bool raw_ready = ptx::test(shared.full + at.index, at.parity);
+      ptx::wait_multiplications<1>();  // for the unit before this one
+      if (stage != 1) {
+        // What reads the loaded scales waits for `second`, so that the compiler cannot put it between the multiplications.
+        second = selection;
+        release(shared.b_empty + last_b);
       }
-      if (last) {
-        ptx::wait_multiplications<0>();
-        release(shared.b_empty + b_index);
-        return;
+      last_b = b_at.index;
+      expand_rows<fp16>(operands[1], rows, second, base, 0);
+      // All of the thread's loads are in these two.
+      release_loaded(shared.empty + this_index, operands[1][0].pair[0] ^ operands[1][0].pair[1], none);
+      if (more) {
+        if (!raw_ready) ptx::wait(shared.full + at.index, at.parity);
+        from = row_addresses(offsets, at.index);
+        rows = load_rows(from, 0);
       }
-      last_b = b_index;
-      b_index = next_b;
-      stage += 1;
+      multiply_unit<fp16>(sums[1], operands[1], b);
+      if (!more) break;
+      b_at.advance(layout.b_buffers);
+      b_at.index = ptx::computed_here(b_at.index);
+      const bool b_ready = ptx::test(shared.b_full + b_at.index, b_at.parity);
+      selection.advance(options);
+      drop_absent(selection);
+      ptx::wait_multiplications<1>();
+      expand_rows<fp16>(operands[0], rows, selection, base, 0);
+      if (!b_ready) ptx::wait(shared.b_full + b_at.index, b_at.parity);
     }
+    ptx::wait_multiplications<0>();
+    release(shared.b_empty + last_b);
   }
 
   /// The same of FP4. Nothing comes between the expansion of a unit and its multiplication; all else takes its time while the
