@@ -82,6 +82,7 @@ class OperandA {
     model::operand_written(state_, site);
     pair_[index] = value;
   }
+  u32 get(int index) const { return pair_[index]; }
   const u32* pairs() const { return pair_; }
   model::OperandState& state() const { return state_; }
 

@@ -69,6 +69,7 @@ struct Accumulator {
 struct OperandA {
   u32 pair[4];
   GEMMULE_DEVICE void set(int index, u32 value) { pair[index] = value; }
+  GEMMULE_DEVICE u32 get(int index) const { return pair[index]; }
 };
 
 /// wgmma.fence.sync.aligned;

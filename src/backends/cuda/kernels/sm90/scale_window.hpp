@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ptx/global.hpp"
+#include "ptx/tma.hpp"
 #include "scheduler/row_tile_scheduler.hpp"
 #include "sm90/expand.hpp"
 #include "sm90/scaled_layout.hpp"

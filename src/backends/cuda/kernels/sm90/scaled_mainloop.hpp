@@ -577,7 +577,7 @@ struct ScaledMainloop {
       last_b = b_at.index;
       expand_rows<fp16>(operands[1], rows, second, base, 0);
       // All of the thread's loads are in these two.
-      release_loaded(shared.empty + this_index, operands[1][0].pair[0] ^ operands[1][0].pair[1], none);
+      release_loaded(shared.empty + this_index, operands[1][0].get(0) ^ operands[1][0].get(1), none);
       if (more) {
         if (!raw_ready) ptx::wait(shared.full + at.index, at.parity);
         from = row_addresses(offsets, at.index);
@@ -587,10 +587,10 @@ struct ScaledMainloop {
       if (!more) break;
       b_at.advance(layout.b_buffers);
       b_at.index = ptx::computed_here(b_at.index);
-      const bool b_ready = ptx::test(shared.b_full + b_at.index, b_at.parity);
       selection.advance(options);
       drop_absent(selection);
       ptx::wait_multiplications<1>();
+      const bool b_ready = ptx::test(shared.b_full + b_at.index, b_at.parity);
       expand_rows<fp16>(operands[0], rows, selection, base, 0);
       if (!b_ready) ptx::wait(shared.b_full + b_at.index, b_at.parity);
     }
