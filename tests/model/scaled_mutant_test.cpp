@@ -64,6 +64,10 @@ TEST(ModelScaledMutants, EverySynchronisationIsMissed) {
   p = basic_problem(Op::dglu, Format::mxfp8, 160, 352);
   p.has_dbias = p.use_dynamic_sched = true;
   add(p, {256, 0, 384}, {.dependent = true});
+  // Two tiles of expanded B instead of three: raw A is not ordered by the expanding warps too.
+  p = basic_problem(Op::dglu, Format::mxfp8, 160, 352);
+  p.c = DType::float32;
+  add(p, {256, 0, 384}, {.multiprocessors = 1});
   p = basic_problem(Op::dglu, Format::nvfp4, 160, 352);
   p.discrete = p.deterministic = true;
   p.c = DType::float32;
