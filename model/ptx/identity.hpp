@@ -20,6 +20,8 @@ inline u64 computed_here(u64 value) {
 inline u32 computed_here(u32 value) {
   return value;
 }
+template <int number>
+inline void stay() {}
 inline u32 lane_index() {
   return static_cast<u32>(model::current().lane);
 }

@@ -64,4 +64,23 @@ GEMMULE_HD float multiplier(float norm_const, u8 code) {
   return bounded < float_of(1u) ? float_of(1u) : bounded;
 }
 
+struct BlockScale {
+  u8 code;
+  float multiplier;
+};
+
+/// {encode_e8m0(s), multiplier(norm_const, that code)} with less arithmetic: the code stays where an exponent is.
+GEMMULE_HD BlockScale block_scale(float s, float norm_const) {
+  const u32 magnitude = bits_of(s) & magnitude_mask;
+  const bool is_nan = magnitude > infinity_bits;
+  const u32 clamped = magnitude < 0x7F000000u ? magnitude : 0x7F000000u;
+  const u32 rounded_up = (clamped + 0x7FFFFFu) & 0xFF800000u;
+  const u32 exponent = clamped > 0x400000u ? rounded_up : 0u;
+  const u32 inverse = 0x7F000000u - exponent;
+  const float product = norm_const * float_of(inverse > 0x400000u ? inverse : 0x400000u);
+  const float bounded = product > float_of(max_finite_bits) ? float_of(max_finite_bits) : product;
+  const float positive = bounded < float_of(1u) ? float_of(1u) : bounded;
+  return {static_cast<u8>(is_nan ? 0xFFu : exponent >> 23), is_nan ? float_of(nan_bits) : positive};
+}
+
 }  // namespace gemmule::numerics

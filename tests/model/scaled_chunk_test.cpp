@@ -84,6 +84,7 @@ void run_tile(const ScaledSreluOptions& o, const ScaledSreluParams& p, const flo
              (i64{expert} * p.common.n + chunk * 32) * kernels::bytes_of(o.bias);
     kernels::srelu_chunk(o, accumulators, factors, bias, p.common.n - chunk * 32, boxes, atoms, chunk, thread,
                          scratch, amax);
+    ptx::sync_warp();
   }
   if (o.common.has_amax) kernels::merge_maximum(p.common.amax + expert, amax);
   ptx::sync_cta();

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 #include <span>
 
@@ -165,6 +166,25 @@ TEST(Multiplier, CornerCodes) {
 }
 
 constexpr float norm_consts[] = {1e-30f, 0.01f, 1.0f, 100.0f, 1e30f};
+
+TEST(BlockScale, IsCodeAndMultiplierInOne) {
+  const auto same = [](std::uint32_t bits, float norm_const) {
+    const float s = oracle::from_bits(bits);
+    const numerics::BlockScale got = numerics::block_scale(s, norm_const);
+    const u8 code = numerics::encode_e8m0(s);
+    const float multiplier = numerics::multiplier(norm_const, code);
+    return got.code == code && (to_bits(got.multiplier) == to_bits(multiplier) ||
+                                (std::isnan(got.multiplier) && std::isnan(multiplier)));
+  };
+  std::mt19937 random(5);
+  for (const float norm_const : {1.0f, 0.3f, 1e-38f, 3e38f, 1e-45f}) {
+    for (std::uint32_t high = 0; high < 1u << 16; ++high)
+      for (const std::uint32_t low : {0u, 1u, 0xFFFFu, static_cast<std::uint32_t>(random()) & 0xFFFFu})
+        ASSERT_TRUE(same(high << 16 | low, norm_const))
+            << std::hex << high << ' ' << low << ' ' << norm_const;
+  }
+  EXPECT_NE(numerics::block_scale(1.0f, 1.0f).code, numerics::block_scale(1.5f, 1.0f).code);
+}
 
 TEST(SpecialBlock, Zeros) {
   const std::vector<float> y = {0.0f, -0.0f, 0.0f};

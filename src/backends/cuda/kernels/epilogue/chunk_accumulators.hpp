@@ -2,6 +2,7 @@
 // indexed, and unrolled chunks would not stay in the instruction cache.
 #pragma once
 
+#include "ptx/identity.hpp"
 #include "ptx/wgmma.hpp"
 #include "sm90/scaled_fragment.hpp"
 #include "sm90/scaled_params.hpp"
@@ -30,12 +31,17 @@ GEMMULE_DEVICE void bring_down(ScaledAccumulators& accumulators, u32 chunk) {
     accumulators[1].bring_down(next * elements, elements);
   };
   static_assert(scaled_chunks == 4);
-  if (chunk == 1)
-    bring(1);
-  else if (chunk == 2)
-    bring(2);
-  else
+  // Branches: as selections, the moves of chunk 1 would come before those of 2 and 3.
+  if (chunk == 3) {
+    ptx::stay<3>();
     bring(3);
+  } else if (chunk == 2) {
+    ptx::stay<2>();
+    bring(2);
+  } else {
+    ptx::stay<1>();
+    bring(1);
+  }
 }
 
 }  // namespace gemmule::kernels

@@ -75,58 +75,79 @@ struct ScaleAtoms {
   Shared<u8> col;  ///< 128 columns x 4 blocks of 32 rows
 };
 
-/// Quantizes a warp's part of the chunk that is block `block` < 4 of its row atom and columns 32 block .. of its column
-/// atom. `d` and `d_col` are the boxes plus box::thread_offset(), `scratch` the warp's scaled::quantize_scratch floats.
-GEMMULE_DEVICE void quantize_chunk(Format format, const ChunkValues& y, float norm_const, Shared<u8> d,
-                                   Shared<u8> d_col, const ScaleAtoms& atoms, u32 block, u32 thread,
-                                   Shared<float> scratch) {
-  const u32 lane = thread % 32;
-  const u32 warp = thread / 32;
-  float row_max[fragment::rows], col_max[fragment::columns];
+/// Largest magnitudes of a warp's 32 x 32 values along the row and along the column scaled_line().
+struct LineMaxima {
+  float row, column;
+};
+
+GEMMULE_DEVICE LineMaxima line_maxima(const ChunkValues& y) {
+  const JoinMaximum join;
+  // In pairs: half as many dependent steps as with a running maximum.
+  const auto of_row = [&](u32 r, u32 i) { return join(numerics::absolute(y.row[r][i]), y.row[r][i + 1]); };
+  const auto of_column = [&](u32 i, u32 r) { return join(numerics::absolute(y.row[r][i]), y.row[r + 1][i]); };
+  float rows[fragment::rows], columns[fragment::columns];
 #pragma unroll
-  for (u32 r = 0; r < fragment::rows; ++r) {
-    row_max[r] = numerics::absolute(y.row[r][0]);
+  for (u32 i = 0; i < fragment::columns; ++i) columns[i] = join(of_column(i, 0), of_column(i, 2));
 #pragma unroll
-    for (u32 i = 1; i < fragment::columns; ++i) row_max[r] = numerics::amax_step(row_max[r], y.row[r][i]);
-  }
-#pragma unroll
-  for (u32 i = 0; i < fragment::columns; ++i) {
-    col_max[i] = numerics::absolute(y.row[0][i]);
-#pragma unroll
-    for (u32 r = 1; r < fragment::rows; ++r) col_max[i] = numerics::amax_step(col_max[i], y.row[r][i]);
-  }
-  const float rcp_max = rcp_max_of(format);
-  const u8 row_code =
-      numerics::encode_e8m0(numerics::row_scale(join_quad(row_max, JoinMaximum{}), rcp_max, norm_const));
-  const u8 col_code =
-      numerics::encode_e8m0(numerics::col_scale(join_octet(col_max, JoinMaximum{}), rcp_max, norm_const));
-  const u32 line = scaled_line(lane);
-  ptx::store(atoms.row.bytes(line * 16 + warp * 4 + block), row_code);
-  ptx::store(atoms.col.bytes(line * 16 + block * 4 + warp), col_code);
+  for (u32 r = 0; r < fragment::rows; ++r)
+    rows[r] = join(join(of_row(r, 0), of_row(r, 2)), join(of_row(r, 4), of_row(r, 6)));
+  const float column = join_octet(columns, join);
+  return {join_quad(rows, join), column};
+}
+
+/// What the scales of a chunk need: block `block` < 4 of the row atom and columns 32 block .. of the column atom.
+struct ScaleTarget {
+  ScaleAtoms atoms;
+  u32 block;
+  u32 thread;
+  Shared<float> scratch;  ///< of the warp, scaled::quantize_scratch floats
+  float norm_const;
+};
+
+/// Boxes plus box::thread_offset().
+struct QuantizedBoxes {
+  Shared<u8> d, d_col;
+};
+
+/// Quantizes a warp's part of a chunk. `scales()` returns the ScaleTarget when it may be written to, then `boxes()` the
+/// QuantizedBoxes: late, so that what they compute occupies no registers meanwhile.
+template <class Scales, class Boxes>
+GEMMULE_DEVICE void quantize_chunk(Format format, const ChunkValues& y, const Scales& scales,
+                                   const Boxes& boxes) {
+  const LineMaxima maxima = line_maxima(y);
+  const ScaleTarget to = scales();
+  const u32 lane = to.thread % 32, warp = to.thread / 32, line = scaled_line(lane);
+  const float rcp_max = rcp_max_of(format), norm_const = to.norm_const;
   // Each lane needs the multipliers of its four rows and eight columns.
-  ptx::sync_warp();  // the last chunk's have been read
-  ptx::store(scratch + lane, numerics::multiplier(norm_const, row_code));
-  ptx::store(scratch + (32 + line), numerics::multiplier(norm_const, col_code));
+  const numerics::BlockScale row =
+      numerics::block_scale(numerics::row_scale(maxima.row, rcp_max, norm_const), norm_const);
+  ptx::store(to.atoms.row.bytes(line * 16 + warp * 4 + to.block), row.code);
+  ptx::store(to.scratch + lane, row.multiplier);
+  const numerics::BlockScale col =
+      numerics::block_scale(numerics::col_scale(maxima.column, rcp_max, norm_const), norm_const);
+  ptx::store(to.atoms.col.bytes(line * 16 + to.block * 4 + warp), col.code);
+  ptx::store(to.scratch + (32 + line), col.multiplier);
   ptx::sync_warp();
+  const QuantizedBoxes box = boxes();
   // Along rows first, along columns second: registers are scarce.
-  const U32x4 by_row = ptx::load((scratch + lane / 4 * 4).as<U32x4>());
+  const U32x4 by_row = ptx::load((to.scratch + lane / 4 * 4).as<U32x4>());
   const u32 row_bits[4] = {by_row.x, by_row.y, by_row.z, by_row.w};
 #pragma unroll
   for (u32 r = 0; r < fragment::rows; ++r) {
     float q[8];
 #pragma unroll
     for (u32 i = 0; i < 8; ++i) q[i] = y.row[r][i] * numerics::float_of(row_bits[r]);
-    box::store(box::row_address(d, format, r), format, q);
+    box::store(box::row_address(box.d, format, r), format, q);
   }
-  const U32x4 low = ptx::load((scratch + (32 + lane % 4 * 8)).as<U32x4>());
-  const U32x4 high = ptx::load((scratch + (36 + lane % 4 * 8)).as<U32x4>());
+  const U32x4 low = ptx::load((to.scratch + (32 + lane % 4 * 8)).as<U32x4>());
+  const U32x4 high = ptx::load((to.scratch + (36 + lane % 4 * 8)).as<U32x4>());
   const u32 col_bits[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
   for (u32 r = 0; r < fragment::rows; ++r) {
     float q[8];
 #pragma unroll
     for (u32 i = 0; i < 8; ++i) q[i] = y.row[r][i] * numerics::float_of(col_bits[i]);
-    box::store(box::row_address(d_col, format, r), format, q);
+    box::store(box::row_address(box.d_col, format, r), format, q);
   }
 }
 
@@ -160,13 +181,11 @@ GEMMULE_DEVICE void store_scales(const ScaledOptions& options, const ScaledParam
   ptx::store(reinterpret_cast<U32x4*>(to + piece), ptx::load(from.as<U32x4>()));
 }
 
-/// Largest magnitude of `running` and all values of a chunk.
-GEMMULE_DEVICE float maximum(const ChunkValues& y, float running) {
-#pragma unroll
-  for (u32 r = 0; r < fragment::rows; ++r)
-#pragma unroll
-    for (u32 i = 0; i < fragment::columns; ++i) running = numerics::amax_step(running, y.row[r][i]);
-  return running;
+/// Largest magnitude of `running` and 8 values.
+GEMMULE_DEVICE float maximum(const float (&y)[fragment::columns], float running) {
+  const JoinMaximum join;
+  const auto pair = [&](u32 i) { return join(numerics::absolute(y[i]), y[i + 1]); };
+  return join(running, join(join(pair(0), pair(2)), join(pair(4), pair(6))));
 }
 
 /// Merges a warp's maximum into *to, whose bits order as integers: -inf or not negative, NaN above all.

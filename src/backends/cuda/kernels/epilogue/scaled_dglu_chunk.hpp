@@ -14,16 +14,6 @@ struct ScaledDgluFactors {
   Shared<float> prob;  ///< of the warp's 32 rows
 };
 
-/// Where D goes. Gate boxes plus box::thread_offset() of D's format; the input's box follows each of them. The rest is used
-/// with quantize; without, D_col receives the boxes of D.
-struct ScaledDgluTarget {
-  u32 thread;
-  Shared<u8> d, d_col;
-  ScaleAtoms atoms;  ///< of the chunk's blocks
-  Shared<float> scratch;
-  float norm_const;
-};
-
 /// What a thread sums up over the chunks of a tile, in shared memory: registers are scarce.
 struct ScaledDgluSums {
   Shared<float> dprob;    ///< of row scaled_line() of the warp
@@ -79,32 +69,59 @@ GEMMULE_DEVICE void store_column_sums(Shared<float> to, const ChunkValues& y) {
   ptx::store(to + scaled_line(ptx::lane_index()), join_octet(sum, JoinSum{}));
 }
 
-GEMMULE_DEVICE void apply(PostOperation operation, ChunkValues& y) {
+GEMMULE_DEVICE void apply(PostOperation operation, float (&y)[fragment::columns]) {
 #pragma unroll
-  for (u32 r = 0; r < fragment::rows; ++r)
-#pragma unroll
-    for (u32 i = 0; i < fragment::columns; ++i) y.row[r][i] = post_operation(operation, y.row[r][i]);
+  for (u32 i = 0; i < fragment::columns; ++i) y[i] = post_operation(operation, y[i]);
 }
 
-/// One thread's part of chunk `chunk` of a tile. `accumulators.get(half, element)` counts from the chunk's first element. `from`
+/// One thread's part of a chunk. `accumulators.get(half, element)` counts from the chunk's first element. `from`
 /// is the gate box of C plus box::thread_offset() of its format; D may overwrite C if both formats are of the same size.
-/// `column_sums` points at this warp's 64 sums (has_dbias): gates, then inputs. `midway()` is called between the rows;
-/// `target()` before D is written, late, so that what it computes occupies no registers meanwhile.
-template <class Accumulators, class Midway, class Target>
+/// `column_sums()` points at this warp's 64 sums (has_dbias): gates, then inputs. `midway()` is called between the rows;
+/// `boxes()`, the gate's boxes of D and D_col, before D is written; the input's follow each of them. `scales(n)`, as of
+/// quantize_chunk(), of the gate (n = 0, when every thread has read C) and then of the input.
+template <class Accumulators, class ColumnSums, class Midway, class Boxes, class Scales>
 GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Accumulators& accumulators,
-                                      const ScaledDgluFactors& factors, Shared<u8> from, u32 chunk, u32 lane,
-                                      Shared<float> column_sums, const ScaledDgluSums& sums,
-                                      const Midway& midway, const Target& target) {
-  const bool by_row = !options.common.quantize && options.post == PostOperation::none;
-  ScaledDgluTarget to;
-  if (by_row) to = target();
+                                      const ScaledDgluFactors& factors, Shared<u8> from, u32 lane,
+                                      const ColumnSums& column_sums, const ScaledDgluSums& sums,
+                                      const Midway& midway, const Boxes& boxes, const Scales& scales) {
+  // dbias is the sum of what the post operation is applied to.
+  const bool finished_by_row = !options.has_dbias || options.post == PostOperation::none;
+  const bool by_row = !options.common.quantize && finished_by_row;
+  Shared<u8> to{};
+  if (by_row) to = boxes().d;
   const Format c = options.common.c, d = options.common.d;
   const u32 c_box = scaled::box_bytes(c), d_box = scaled::box_bytes(d);
   const Shared<float> prob = factors.prob + lane / 4;
   float dprob[fragment::rows] = {0, 0, 0, 0};
-  ChunkValues gate, input;
-  // A row of C is loaded ahead, so that its latency is not idle time; of f32 there are not the registers.
-  const bool ahead = by_row && c != Format::f32;
+  float amax[2] = {0, 0};
+  ChunkValues y[2];  // gate, input
+  const auto finish_row = [&](u32 r) {
+    apply(options.post, y[0].row[r]);
+    apply(options.post, y[1].row[r]);
+    if (!options.common.has_amax) return;
+    amax[0] = maximum(y[0].row[r], amax[0]);
+    amax[1] = maximum(y[1].row[r], amax[1]);
+  };
+  const auto write_row = [&](u32 r) {
+    const Shared<u8> row = box::row_address(to, d, r);
+    box::store(row, d, y[0].row[r]);
+    box::store(row.bytes(d_box), d, y[1].row[r]);
+  };
+  // With quantize, all values of a chunk are there at once and registers are scarce: the first rows of the input's wait where the
+  // thread has read C, until the gate's maxima are on their way.
+  const bool parks = options.common.quantize && finished_by_row && bits_of(c) == 16;
+  const u32 parked_rows = parks ? 3 : 0;
+  // A row of C is loaded ahead, so that its latency is not idle time; of f32, and where nothing waits, there are not the registers.
+  const bool ahead = c != Format::f32 && (by_row || parks);
+  const auto slot = [&](u32 r, u32 half) {
+    return box::row_address(from.bytes(half * c_box), c, r).as<U32x4>();
+  };
+  const auto park = [&](u32 r) {
+    const auto& v = y[1].row[r];
+    using numerics::bits_of;
+    ptx::store(slot(r, 0), U32x4{bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3])});
+    ptx::store(slot(r, 1), U32x4{bits_of(v[4]), bits_of(v[5]), bits_of(v[6]), bits_of(v[7])});
+  };
   box::Raw raw_gate = box::load_raw(from, c);
   box::Raw raw_input = box::load_raw(from.bytes(c_box), c);
 #pragma unroll
@@ -112,44 +129,55 @@ GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Ac
     if (r == fragment::rows / 2) midway();
     const u32 loaded = ahead ? r + 1 : r;
     const box::Raw this_gate = raw_gate, this_input = raw_input;
+    const float row_prob = ptx::load(prob + 8 * r);
     if (loaded < fragment::rows && loaded > 0) {
       const Shared<u8> next = box::row_address(from, c, loaded);
       raw_gate = box::load_raw(next, c);
       raw_input = box::load_raw(next.bytes(c_box), c);
     }
     gradient_row(options, accumulators, factors, ahead ? this_gate : raw_gate, ahead ? this_input : raw_input,
-                 ptx::load(prob + 8 * r), r, gate.row[r], input.row[r], dprob[r]);
-    if (by_row) {
-      const Shared<u8> row = box::row_address(to.d, d, r);
-      box::store(row, d, gate.row[r]);
-      box::store(row.bytes(d_box), d, input.row[r]);
-    }
+                 row_prob, r, y[0].row[r], y[1].row[r], dprob[r]);
+    if (finished_by_row) finish_row(r);
+    if (by_row) write_row(r);
+    if (r < parked_rows) park(r);
   }
   if (options.has_dprob) ptx::store(sums.dprob, ptx::load(sums.dprob) + join_quad(dprob, JoinSum{}));
   if (options.has_dbias) {
-    store_column_sums(column_sums, gate);
-    store_column_sums(column_sums + 32, input);
+    store_column_sums(column_sums(), y[0]);
+    if (!parks) store_column_sums(column_sums() + 32, y[1]);
   }
-  apply(options.post, gate);
-  apply(options.post, input);
+  if (!finished_by_row) {
+#pragma unroll
+    for (u32 r = 0; r < fragment::rows; ++r) finish_row(r);
+  }
   if (options.common.has_amax) {
-    ptx::store(sums.amax[0], maximum(gate, ptx::load(sums.amax[0])));
-    ptx::store(sums.amax[1], maximum(input, ptx::load(sums.amax[1])));
+    ptx::store(sums.amax[0], numerics::amax_step(ptx::load(sums.amax[0]), amax[0]));
+    ptx::store(sums.amax[1], numerics::amax_step(ptx::load(sums.amax[1]), amax[1]));
   }
   if (by_row) return;
-  to = target();
   if (options.common.quantize) {
-    const u32 block = chunk % 2 * 2;
-    quantize_chunk(d, gate, to.norm_const, to.d, to.d_col, to.atoms, block, to.thread, to.scratch);
-    quantize_chunk(d, input, to.norm_const, to.d.bytes(d_box), to.d_col.bytes(d_box), to.atoms, block + 1,
-                   to.thread, to.scratch);
-  } else {
+    const auto scales_after_fetch = [&] {
 #pragma unroll
-    for (u32 r = 0; r < fragment::rows; ++r) {
-      const Shared<u8> row = box::row_address(to.d, d, r);
-      box::store(row, d, gate.row[r]);
-      box::store(row.bytes(d_box), d, input.row[r]);
-    }
+      for (u32 r = 0; r < parked_rows; ++r) {
+        const U32x4 low = ptx::load(slot(r, 0)), high = ptx::load(slot(r, 1));
+        const u32 bits[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+        for (u32 i = 0; i < 8; ++i) y[1].row[r][i] = numerics::float_of(bits[i]);
+      }
+      return scales(0);
+    };
+    quantize_chunk(d, y[0], scales_after_fetch, boxes);
+    if (options.has_dbias && parks) store_column_sums(column_sums() + 32, y[1]);
+    quantize_chunk(
+        d, y[1], [&] { return scales(1); },
+        [&] {
+          const QuantizedBoxes gate = boxes();
+          return QuantizedBoxes{gate.d.bytes(d_box), gate.d_col.bytes(d_box)};
+        });
+  } else {
+    to = boxes().d;
+#pragma unroll
+    for (u32 r = 0; r < fragment::rows; ++r) write_row(r);
   }
 }
 

@@ -36,7 +36,8 @@ GEMMULE_DEVICE float srelu_value(const ScaledSreluOptions& options, float x, flo
 
 /// One thread's part of chunk `chunk` of a tile. `accumulators.get(half, element)` counts from the chunk's first element.
 /// `bias` points at the expert's bias of the chunk's first column (null without). `columns` of the chunk exist: the rest
-/// must not reach a maximum. `amax` is a running maximum (has_amax).
+/// must not reach a maximum. `amax` is a running maximum (has_amax). With quantize, a barrier at least of the warp comes between
+/// two chunks.
 template <class Accumulators>
 GEMMULE_DEVICE void srelu_chunk(const ScaledSreluOptions& options, const Accumulators& accumulators,
                                 const SreluFactors& factors, const void* bias, u32 columns,
@@ -66,14 +67,17 @@ GEMMULE_DEVICE void srelu_chunk(const ScaledSreluOptions& options, const Accumul
       for (u32 i = 0; i < fragment::columns; ++i) y.row[r][i] = own + i < columns ? y.row[r][i] : 0.0f;
     }
     // Row by row, so that without `quantize` no row outlives its turn.
-    if (options.common.has_amax) {
-#pragma unroll
-      for (u32 i = 0; i < fragment::columns; ++i) amax = numerics::amax_step(amax, y.row[r][i]);
-    }
+    if (options.common.has_amax) amax = maximum(y.row[r], amax);
   }
   if (options.common.quantize)
-    quantize_chunk(options.common.d, y, factors.norm_const, boxes.d, boxes.d_col, atoms, chunk, thread,
-                   scratch);
+    quantize_chunk(
+        options.common.d, y,
+        [&] {
+          return ScaleTarget{atoms, chunk, thread, scratch, factors.norm_const};
+        },
+        [&] {
+          return QuantizedBoxes{boxes.d, boxes.d_col};
+        });
 }
 
 }  // namespace gemmule::kernels

@@ -34,6 +34,12 @@ GEMMULE_DEVICE u32 computed_here(u32 value) {
   return value;
 }
 
+/// Nothing. Different `number` are never merged and a branch around one stays a branch.
+template <int number>
+GEMMULE_DEVICE void stay() {
+  asm volatile("// %0" ::"n"(number));
+}
+
 /// %laneid
 GEMMULE_DEVICE u32 lane_index() {
   u32 value;

@@ -113,18 +113,18 @@ struct ScaledDgluEpilogue {
 
   /// Then.
   GEMMULE_DEVICE void run(Accumulators& accumulators) const {
+    // Known to be uniform, so that it and what follows from it occupy no registers.
+    const u32 before = ptx::shuffle(ptx::load(chunk_count(place())), 0);
     u32 chunk = 0;
     for (;;) {
-      compute_chunk(ChunkAccumulators{accumulators}, chunk);
-      finish_chunk(chunk);
+      compute_chunk(ChunkAccumulators{accumulators}, chunk, before + chunk);
+      const bool last = finish_chunk(chunk, before + chunk);
       chunk += 1;
-      // Known to be uniform: otherwise the compiler takes the next main loop for divergent, and it takes 25 instructions a stage more.
-      if (chunk * fragment::chunk_columns >= ptx::shuffle(where(place()).columns, 0)) break;
+      if (last) break;
       bring_down(accumulators, chunk);
     }
     const Place own = place();
-    const u32 number = ptx::load(chunk_count(own)) + chunk;
-    ptx::sync_warp();
+    const u32 number = before + chunk;
     if (own.thread % 32 == 0) ptx::store(chunk_count(own), number);
     const Where tile = where(own);
     if (options.common.quantize) store_tile_scales(own, tile, chunk);
@@ -185,11 +185,6 @@ struct ScaledDgluEpilogue {
     ptx::named_barrier_sync(1 + own.group, ptx::warpgroup_size);
   }
 
-  /// The buffer of C.
-  GEMMULE_DEVICE u32 chunk_index(const Place& own, u32 chunk) const {
-    return staging.in_place ? ChunkPlace::of(ptx::load(chunk_count(own)) + chunk, staging.c_buffers).index
-                            : 0;
-  }
   GEMMULE_DEVICE Shared<u8> c_box(const Place& own, u32 index) const {
     return own.memory.bytes(index * staging.stride);
   }
@@ -200,55 +195,74 @@ struct ScaledDgluEpilogue {
     return own.memory.bytes(staging.column_sums + number % 2 * scaled::column_sum_bytes).as<float>();
   }
 
-  GEMMULE_DEVICE void compute_chunk(const ChunkAccumulators& accumulators, u32 chunk) const {
+  GEMMULE_DEVICE void compute_chunk(const ChunkAccumulators& accumulators, u32 chunk, u32 number) const {
     const ScaledOptions& o = options.common;
     const Place own = place();
     const u32 warp = own.thread / 32;
     const U32x4 words = ptx::load(tile_memory(own) + 1);
-    const u32 number = words.w + chunk;
     const ChunkPlace at = ChunkPlace::of(number, staging.c_buffers);
     const ScaledDgluFactors factors{numerics::float_of(words.x), numerics::float_of(words.y),
                                     own.memory.bytes(staging.prob).as<float>() + warp * 32};
     ptx::wait(c_full(own.group) + at.index, at.parity);
     scaled_dglu_chunk(
         options, accumulators, factors, c_box(own, at.index).bytes(box::thread_offset(o.c, own.thread)),
-        chunk, own.thread % 32, column_sums(own, number) + warp * 64, sums(own),
+        own.thread % 32,
         [&] {
           const Place here = place();
-          if (here.thread == 0 && chunk != 0) release_before(here, ptx::load(chunk_count(here)) + chunk);
+          return column_sums(here, number) + here.thread / 32 * 64;
+        },
+        sums(own),
+        [&] {
+          const Place here = place();
+          if (here.thread == 0 && chunk != 0) release_before(here, number);
         },
         [&] {
           const Place here = place();
-          if (!staging.in_place && here.thread == 0) ptx::wait_stores_read<0>();
-          // Separate, D must have been read by the last chunk's store; quantized in place, C by every thread.
-          if (!staging.in_place || options.common.quantize) sync_group(here);
-          const Shared<u8> d =
-              d_box(here, chunk_index(here, chunk)).bytes(box::thread_offset(o.d, here.thread));
-          const float norm_const = o.quantize ? numerics::float_of(ptx::load(tile_memory(here) + 1).z) : 1.0f;
-          return ScaledDgluTarget{
-              here.thread,
-              d,
-              d.bytes(2 * scaled::box_bytes(o.d)),
-              atoms(here, chunk / 2),
-              here.memory.bytes(staging.scratch).as<float>() + here.thread / 32 * scaled::quantize_scratch,
-              norm_const};
+          if (!options.common.quantize && !staging.in_place) await_d(here);
+          const Shared<u8> d = d_box(here, ChunkPlace::of(number, staging.c_buffers).index)
+                                   .bytes(box::thread_offset(o.d, here.thread));
+          return QuantizedBoxes{d, d.bytes(2 * scaled::box_bytes(o.d))};
+        },
+        [&](u32 n) {
+          const Place here = place();
+          const bool apart = scaled::dglu_scratch(o) > scaled::quantize_scratch;
+          if (n == 0)
+            await_d(here);
+          else if (!apart)
+            ptx::sync_warp();  // the gate's multipliers have been read
+          const u32 in_scratch =
+              here.thread / 32 * scaled::dglu_scratch(o) + (apart ? n * scaled::quantize_scratch : 0);
+          return ScaleTarget{atoms(here, chunk / 2), chunk % 2 * 2 + n, here.thread,
+                             here.memory.bytes(staging.scratch).as<float>() + in_scratch,
+                             numerics::float_of(ptx::load(tile_memory(here) + 1).z)};
         });
   }
 
-  /// Stores what compute_chunk() has left in shared memory.
-  GEMMULE_DEVICE void finish_chunk(u32 chunk) const {
+  /// D may be written: separate, the last chunk's store has read it; quantized in place, every thread has read C.
+  GEMMULE_DEVICE void await_d(const Place& own) const {
+    if (!staging.in_place && own.thread == 0) ptx::wait_stores_read<0>();
+    sync_group(own);
+  }
+
+  /// Stores what compute_chunk() has left in shared memory. Returns whether it was the tile's last chunk.
+  GEMMULE_DEVICE bool finish_chunk(u32 chunk, u32 number) const {
     ptx::fence_async_shared();
     const Place own = place();
-    const u32 number = ptx::load(chunk_count(own)) + chunk;
+    // Known to be uniform: stores of what is not are issued in a loop over the lanes.
+    const Where tile = where(own);
+    const i32 x = static_cast<i32>(ptx::shuffle(2 * (tile.column + chunk * fragment::chunk_columns), 0));
+    const i32 y = static_cast<i32>(ptx::shuffle(tile.row, 0));
+    // Likewise: otherwise the compiler takes the next main loop for divergent, and it takes 25 instructions a stage more.
+    const bool last = (chunk + 1) * fragment::chunk_columns >= ptx::shuffle(tile.columns, 0);
+    const Shared<u8> d{ptx::shuffle(d_box(own, ChunkPlace::of(number, staging.c_buffers).index).address, 0)};
     sync_group(own);
     const u32 thread = own.thread;
     if (thread == 0) {
-      const Shared<u8> d = d_box(own, ChunkPlace::of(number, staging.c_buffers).index);
-      store_chunk(d, d.bytes(2 * scaled::box_bytes(options.common.d)), where(own), chunk);
+      store_chunk(d, d.bytes(2 * scaled::box_bytes(options.common.d)), x, y);
       release_c(own, number);
     }
-    if (options.has_dbias && thread < 64)
-      store_column_sum(thread, column_sums(own, number), where(own), chunk);
+    if (options.has_dbias && thread < 64) store_column_sum(thread, column_sums(own, number), tile, chunk);
+    return last;
   }
 
   /// By thread 0, when every thread has written D of chunk `number`: its buffer, if the store need not be waited for or there
@@ -289,9 +303,7 @@ struct ScaledDgluEpilogue {
                    from.bytes(scaled::box_bytes(options.common.d)), ptx::CachePolicy::evict_first);
   }
 
-  GEMMULE_DEVICE void store_chunk(Shared<u8> d, Shared<u8> d_col, const Where& tile, u32 chunk) const {
-    const i32 x = static_cast<i32>(2 * (tile.column + chunk * fragment::chunk_columns));
-    const i32 y = static_cast<i32>(tile.row);
+  GEMMULE_DEVICE void store_chunk(Shared<u8> d, Shared<u8> d_col, i32 x, i32 y) const {
     store_boxes(&params.common.d, d, x, y);
     if (options.common.quantize)
       store_boxes(&params.common.d_col, d_col, x, y);

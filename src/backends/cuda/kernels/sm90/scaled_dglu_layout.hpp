@@ -7,6 +7,10 @@ namespace gemmule::kernels {
 
 namespace scaled {
 
+/// Floats of each warp, with `quantize`: for the gate and for the input, or in turn where the room would cost a stage.
+GEMMULE_HD constexpr u32 dglu_scratch(const ScaledOptions& options) {
+  return (options.has_amax ? 1 : 2) * quantize_scratch;
+}
 /// Sums of the 64 columns of a chunk by each warp.
 inline constexpr u32 column_sum_bytes = warps_per_group * 64 * 4;
 /// Most bytes of one math warpgroup's epilogue: what leaves room for three stages of the main loop.
@@ -34,7 +38,7 @@ GEMMULE_HD constexpr ScaledDgluStaging scaled_dglu_staging(const ScaledDgluOptio
   const u32 d_bytes = 2 * scaled::box_bytes(o.d) * (o.quantize ? 2 : 1);
   const u32 larger = s.c_bytes > d_bytes ? s.c_bytes : d_bytes;
   const u32 atoms = o.quantize ? 4 * scaled::atom_bytes : 0;
-  const u32 scratch = o.quantize ? scaled::warps_per_group * scaled::quantize_scratch * 4 : 0;
+  const u32 scratch = o.quantize ? scaled::warps_per_group * scaled::dglu_scratch(o) * 4 : 0;
   const u32 column_sums = options.has_dbias ? 2 * scaled::column_sum_bytes : 0;
   const u32 prob = scaled::box_rows * 4, tile = scaled::warps_per_group * 32;
   const u32 sums = ((options.has_dprob ? 1 : 0) + (o.has_amax ? 2 : 0)) * scaled::box_rows * 4;

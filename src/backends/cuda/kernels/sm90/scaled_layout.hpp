@@ -13,8 +13,7 @@ inline constexpr u32 warps_per_group = 4;
 inline constexpr u32 raw_a_bytes = tile_rows * raw_row_bytes;
 inline constexpr u32 raw_b_bytes = tile_n * raw_row_bytes;
 inline constexpr u32 expanded_bytes = tile_n * tile_k * 2;
-inline constexpr u32 atom_bytes = 512;       ///< scales of 128 rows x 4 blocks
-inline constexpr u32 quantize_scratch = 64;  ///< floats of each math warp, with `quantize`
+inline constexpr u32 atom_bytes = 512;  ///< scales of 128 rows x 4 blocks
 inline constexpr u32 shared_limit = 232448;
 
 /// Expanded tiles of B that a stage becomes, of 64 k each.
