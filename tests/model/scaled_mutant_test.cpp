@@ -20,6 +20,9 @@ constexpr Harmless harmless[] = {
      "brings the warp that initialises the barriers together for an aligned barrier"},
     {model::Op::warp_sync, "scaled_dglu_epilogue.hpp",
      "of what is known of a tile: the ring of tiles and the main loop bring the warp together too"},
+    {model::Op::warp_sync, "scaled_mainloop.hpp",
+     "before FP8's expanding warps give raw operands back: but in a tile's first stage, publishing B brings "
+     "the warp together too"},
     {model::Op::setmaxnreg, "scaled_frame.hpp",
      "raises the register limit: the compiler's business, not the program's"},
 };
