@@ -85,10 +85,8 @@ GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Ac
                                       const ColumnSums& column_sums, const ScaledDgluSums& sums,
                                       const Midway& midway, const Boxes& boxes, const Scales& scales) {
   // dbias is the sum of what the post operation is applied to.
-  const bool rows_apart = options.post == PostOperation::none || !options.has_dbias;
-  const bool by_row = !options.common.quantize && rows_apart;
-  const bool parks = options.common.quantize && rows_apart && bits_of(options.common.c) >= 16;
-  const bool finished_by_row = by_row || parks;
+  const bool finished_by_row = !options.has_dbias || options.post == PostOperation::none;
+  const bool by_row = !options.common.quantize && finished_by_row;
   Shared<u8> to{};
   if (by_row) to = boxes().d;
   const Format c = options.common.c, d = options.common.d;
@@ -111,6 +109,7 @@ GEMMULE_DEVICE void scaled_dglu_chunk(const ScaledDgluOptions& options, const Ac
   };
   // With quantize, all values of a chunk are there at once and registers are scarce: the first rows of the input's wait where the
   // thread has read C, until the gate's maxima are on their way.
+  const bool parks = options.common.quantize && finished_by_row && bits_of(c) == 16;
   const u32 parked_rows = parks ? 3 : 0;
   // A row of C is loaded ahead, so that its latency is not idle time; of f32, and where nothing waits, there are not the registers.
   const bool ahead = c != Format::f32 && (by_row || parks);
