@@ -43,12 +43,15 @@ ClusterShape check_tile_and_cluster(Op op, bool block_scaled, const CommonOption
   }
 
   const ClusterShape cluster = o.cluster_shape_mn.value_or(ClusterShape{tile.m == 256 ? 2 : 1, 1});
-  const int max_n = block_scaled ? 4 : (cluster.m == 2 ? 8 : 16);  // BF16: at most 16 blocks in a cluster
   const bool m_legal = cluster.m == 2 || (cluster.m == 1 && tile.m == 128);
+  const int max_n = block_scaled ? 4 : (cluster.m == 2 ? 8 : 16);  // BF16: at most 16 blocks in a cluster
   if (!m_legal || !power_of_two(cluster.n) || cluster.n > max_n)
     reject("cluster_shape_mn", pair(cluster.m, cluster.n),
            std::string(tile.m == 256 ? "(2, n) with TILE_M 256" : "(1, n) or (2, n) with TILE_M 128") +
-               ", n a power of two up to " + std::to_string(max_n));
+               ", n a power of two up to " +
+               (block_scaled    ? "4"
+                : tile.m == 256 ? "8 (at most 16 blocks with BF16)"
+                                : "16, or 8 in (2, n) (at most 16 blocks with BF16)"));
   return cluster;
 }
 

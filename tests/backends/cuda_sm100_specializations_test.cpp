@@ -111,6 +111,11 @@ TEST(Sm100Tiles, RowsAndTilerChooseOneCtaOrAPair) {
   p.vec = 0;
   EXPECT_EQ(sm100::tile_config(p).ctas, 2u);
   EXPECT_EQ(sm100::tile_config(p).tile_n, 256u);
+  p.c = p.d = float32;  // spans of 64 columns, which half of 192 would cut
+  EXPECT_EQ(sm100::tile_config(p).ctas, 2u);
+  EXPECT_EQ(sm100::tile_config(p).tile_n, 128u);
+  p.b_n_major = false;
+  EXPECT_EQ(sm100::tile_config(p).tile_n, 192u);
 }
 
 struct ClusterCase {

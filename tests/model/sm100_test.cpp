@@ -162,6 +162,8 @@ TEST(ModelSm100, OptionsGiveTheBytesOfTheCpuBackend) {
        [](Problem& p) { p.c = p.d = float32, p.has_dbias = p.deterministic = true; }},
       {"bf16, discrete, n-major", Op::dglu, Format::bf16, dswiglu,
        [](Problem& p) { p.c = float16, p.discrete = p.b_n_major = true; }},
+      {"bf16, f32 C and D, discrete, n-major", Op::dglu, Format::bf16, dswiglu,
+       [](Problem& p) { p.c = p.d = float32, p.discrete = p.b_n_major = true; }},
   };
   std::uint64_t seed = 0;
   for (const Variant& variant : variants) {

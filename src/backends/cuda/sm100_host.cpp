@@ -85,8 +85,8 @@ OperandOptions operand_options(const Problem& p) {
 /// A pair of CTAs where every expert is a multiple of 256 rows, unless a tile of 128 in clusters of one row of CTAs was asked
 /// for: two CTAs of 128 rows that share B are a pair. Two accumulators of
 /// 256 columns are all of tensor memory, so block-scaled tiles have 192. The rows of 8-bit n-major B come in spans of 128
-/// columns, which a pair cannot halve. A narrower tile where C and D leave room for fewer than three stages. The second extent
-/// of the cluster is its width whether or not there are pairs.
+/// columns, which a pair cannot halve, those of BF16 in spans of 64, which half a tile of 192 would cut. A narrower tile where C
+/// and D leave room for fewer than three stages. The second extent of the cluster is its width whether or not there are pairs.
 TileConfig tile_config(const Problem& p) {
   const auto width = static_cast<std::uint32_t>(p.cluster.n);
   const OperandOptions operands = operand_options(p);
@@ -97,6 +97,7 @@ TileConfig tile_config(const Problem& p) {
   TileConfig tile;
   for (const std::uint32_t tile_n : {256u, 192u, 128u}) {
     if (tile_n == 256 && p.block_scaled()) continue;
+    if (p.b_n_major && tile_n / ctas % operands.span_columns() != 0) continue;
     tile = {tile_n, kernels::sm100_stages(operands, epilogue, tile_n, ctas, most_stages), ctas, width};
     if (tile.stages >= 3) break;
   }
