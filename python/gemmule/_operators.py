@@ -8,6 +8,7 @@ Errors: ValueError (an argument breaks a rule), NotImplementedError (a legal req
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -54,7 +55,7 @@ NO_SCOPE = contextlib.nullcontext()
 def pair(value: Any) -> tuple[int, int] | None:
     if value is None:
         return None
-    if len(value) != 2:
+    if not _is_pair(value):
         raise TypeError("expected two integers")  # check_types() names the argument
     return int(value[0]), int(value[1])
 
@@ -85,11 +86,17 @@ _OPTIONAL = frozenset((
 
 
 def _is_integer(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool) and -(2**31) <= int(value) < 2**31
+    try:
+        return not isinstance(value, bool) and -(2**31) <= operator.index(value) < 2**31
+    except TypeError:  # also of arrays, and of scalars of a framework that are no integers
+        return False
 
 
 def _is_pair(value: Any) -> bool:
-    return hasattr(value, "__len__") and len(value) == 2 and all(_is_integer(x) for x in value)
+    try:
+        return len(value) == 2 and _is_integer(value[0]) and _is_integer(value[1])
+    except (TypeError, LookupError):  # without a length or an order
+        return False
 
 
 def is_matrix_shape(value: Any) -> bool:

@@ -266,6 +266,8 @@ WRONG_TYPES = [
     ("cd_major", None, "a string"), ("sf_vec_size", 16.5, "a 32-bit integer"), ("sm_limit", 2**40, "a 32-bit integer"),
     ("geglu_alpha", None, "a number"), ("mma_tiler_mn", (256, 256, 64), "two 32-bit integers"),
     ("mma_tiler_mn", None, "two 32-bit integers"), ("cluster_shape_mn", 2, "two 32-bit integers or None"),
+    ("cluster_shape_mn", "21", "two 32-bit integers or None"), ("cluster_shape_mn", {1, 2}, "two 32-bit integers or None"),
+    ("cluster_shape_mn", (2, 1.5), "two 32-bit integers or None"), ("mma_tiler_mn", np.array(256), "two 32-bit integers"),
 ]  # fmt: skip
 
 
