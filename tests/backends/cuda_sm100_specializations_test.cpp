@@ -213,25 +213,36 @@ TEST(Sm100Tiles, PlacesInAClusterShareAllOfA) {
 }
 
 /// Two accumulators and two sets of scales fit tensor memory, whatever the operands.
-TEST(Sm100Tiles, TensorMemoryHoldsAccumulatorsAndScales) {
+TEST(Sm100Tiles, TensorMemoryAndBuffersHoldEveryTile) {
   for (const ScaledOperand& operand : scaled_operands) {
     for (const bool n_major : {false, true}) {
+      if (n_major && operand.ab == float4_e2m1fn_x2) continue;
       for (const int m_aligned : {128, 256}) {
-        if (n_major && operand.ab == float4_e2m1fn_x2) continue;
-        Problem p;
-        p.op = Op::dglu;
-        p.n = p.k = 256;
-        p.experts = 4;
-        p.ab = operand.ab;
-        p.scale = operand.scale;
-        p.vec = operand.vec;
-        p.c = p.d = bfloat16;
-        p.b_n_major = n_major;
-        p.m_aligned = m_aligned;
-        const sm100::TileConfig tile = sm100::tile_config(p);
-        const kernels::OperandOptions options = sm100::operand_options(p);
-        const unsigned scales = (1 + kernels::b_scale_rows(tile.tile_n)) * options.stage_atoms() * 4;
-        EXPECT_LE(2 * tile.tile_n + 2 * scales, 512u) << name(operand.ab);
+        for (const DType c : {bfloat16, float32}) {
+          for (const DType d : {bfloat16, float32}) {
+            Problem p;
+            p.op = Op::dglu;
+            p.n = p.k = 256;
+            p.experts = 4;
+            p.ab = operand.ab;
+            p.scale = operand.scale;
+            p.vec = operand.vec;
+            p.c = c;
+            p.d = d;
+            p.b_n_major = n_major;
+            p.m_aligned = m_aligned;
+            const sm100::TileConfig tile = sm100::tile_config(p);
+            const kernels::OperandOptions options = sm100::operand_options(p);
+            const unsigned scales = (1 + kernels::b_scale_rows(tile.tile_n)) * options.stage_atoms() * 4;
+            EXPECT_LE(2 * tile.tile_n + 2 * scales, 512u) << name(operand.ab);
+            // B arrives in whole spans.
+            if (n_major) {
+              EXPECT_EQ(tile.tile_n / tile.ctas % options.span_columns(), 0u) << name(operand.ab);
+            }
+            EXPECT_GE(tile.stages, 2u) << name(operand.ab);
+            EXPECT_LE(sm100::shared_bytes(p, tile), kernels::sm100::max_shared_bytes) << name(operand.ab);
+          }
+        }
       }
     }
   }
