@@ -29,8 +29,9 @@ class AtomicFile {
 
 void write_file(const std::string& path, std::string_view contents);
 
-/// Throws InvalidArgument if AtomicFile(path) could not work, if `path` is "-", which the user takes for standard output, or if `path` is one of `others` (what the command reads or
-/// writes besides; empty names are skipped), without creating anything: called before long work.
+/// Throws InvalidArgument if AtomicFile(path) could not work, if `path` is "-", which the user takes for standard output, or if
+/// it is one of `others` (what the command reads or writes besides; empty names are skipped), without creating anything: called
+/// before long work.
 void check_writable(const std::string& path, const std::vector<std::string>& others = {});
 
 }  // namespace gemmule::io

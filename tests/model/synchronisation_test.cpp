@@ -221,6 +221,35 @@ TEST(ModelMbarrier, ParityOfAnOldPhaseIsNoticed) {
   });
 }
 
+/// A test that says yes is a wait; it may say no, even of a complete phase.
+TEST(ModelMbarrier, TestAcquiresOrSaysNo) {
+  int refusals = 0;
+  const auto kernel = [&](bool wait_after_no) {
+    prepare(1);
+    ptx::sync_cta();
+    if (ptx::thread_index() == 0) {
+      ptx::store(floats(), 1.0f);
+      ptx::arrive(barrier(0));
+    }
+    if (ptx::thread_index() != 32) return;
+    const bool ready = ptx::test(barrier(0), 0);
+    if (!ready && wait_after_no) ptx::wait(barrier(0), 0);
+    ptx::load(floats());
+    if (wait_after_no) refusals += ptx::test(barrier(0), 0) ? 0 : 1;
+  };
+  expect_clean(two_warps, [&] { kernel(true); });
+  EXPECT_GT(refusals, 0);
+  EXPECT_LT(refusals, static_cast<int>(seeds));
+  int clean = 0;
+  LaunchOptions options = two_warps;
+  for (options.seed = 1; options.seed <= seeds; ++options.seed) {
+    GlobalMemory memory;
+    clean += launch(options, memory, [&] { kernel(false); }).clean() ? 1 : 0;
+  }
+  EXPECT_GT(clean, 0);
+  EXPECT_LT(clean, static_cast<int>(seeds));
+}
+
 TEST(ModelCluster, RemoteArrivalsAndStores) {
   const auto kernel = [](bool fence, bool stay) {
     prepare(1, fence);

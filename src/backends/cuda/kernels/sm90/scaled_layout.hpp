@@ -53,7 +53,8 @@ struct ScaledLayout {
 GEMMULE_HD constexpr void place_mainloop(ScaledLayout& l, const ScaledOptions& options) {
   const u32 fixed = scaled::groups * (l.box_stride + l.small_stride) + 4 * 16 + 512;
   const u32 stage = scaled::stage_bytes(options);
-  // A third tile of expanded B lets the math warpgroups look one tile ahead, but not at the price of the stages it comes from.
+  // A third tile of expanded B lets the expanding warps run further ahead, with FP8 publish late too, but not at the price of the
+  // stages it comes from.
   const u32 enough = options.ab == Format::e2m1 ? 2 : 3;
   l.b_buffers = scaled::shared_limit >= fixed + 3 * scaled::expanded_bytes + enough * stage ? 3 : 2;
   l.stages = (scaled::shared_limit - fixed - l.b_buffers * scaled::expanded_bytes) / stage;

@@ -92,7 +92,7 @@ struct ScaledMainloop {
     }
   }
 
-  /// Arrivals of an expanding warp: of all its threads, as everywhere else, or, 2 % faster with FP8, of one after all are through.
+  /// Arrivals of an expanding warp: of all its threads, as of the math warps, or, 2 % faster with FP8, of one after all are through.
   GEMMULE_DEVICE u32 expander_arrivals() const { return options.ab == Format::e2m1 ? 32 : 1; }
 
   /// Arrival of a thread on a barrier that tells of a buffer from which it has loaded: `values` is made of a value of every load. The

@@ -32,8 +32,8 @@ GEMMULE_HD constexpr u32 raw_tile_k(Format ab) {
 /// C and D are staged in boxes of 128 rows by 32 columns (dGLU: the gate's box, then the input's), rows of 16 to 128
 /// bytes. Not swizzled, except f32 (128-byte swizzle).
 inline constexpr u32 box_columns = 32;
-inline constexpr u32 quantize_scratch =
-    64;  ///< floats of a math warp for each box that it quantizes at a time
+/// Floats of a math warp for each box that it quantizes at a time.
+inline constexpr u32 quantize_scratch = 64;
 
 GEMMULE_HD constexpr u32 box_row_bytes(Format format) {
   return box_columns * bits_of(format) / 8;
