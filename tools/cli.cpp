@@ -57,8 +57,12 @@ int dispatch(const std::vector<std::string>& arguments, const Terminal& terminal
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them last first
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0)
-      return fail(terminal, bad_input, std::string(error.what()) + " (gemmule --help shows the usage)");
+    if (error.get_exit_code() != 0) {
+      const bool in_subcommand = !arguments.empty() && !arguments[0].starts_with("-");
+      return fail(terminal, bad_input,
+                  std::string(error.what()) + " (gemmule " + (in_subcommand ? arguments[0] + " " : "") +
+                      "--help shows the usage)");
+    }
     app.exit(error, terminal.out, terminal.err);  // --help or --version
     return success;
   }
